@@ -1,4 +1,4 @@
-//! Keys, values and paths as Python gives them.
+//! Arguments from Python: keys, values and paths.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -7,9 +7,9 @@ use pyo3::types::{PyBytes, PyMemoryView};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-/// A key or a value: `bytes` by reference, as they do not change; any other buffer copied, as
-/// another thread may write to it while the interpreter's lock is released. Of a buffer of other
-/// items than bytes, or with gaps, it is what `memoryview.tobytes` gives.
+/// A key or a value. `bytes` are held by reference because they never change; any other buffer is
+/// copied, because another thread may write to it while the interpreter's lock is released. A
+/// buffer with gaps, or of items other than bytes, is converted like `memoryview.tobytes`.
 pub struct Given(PyBackedBytes);
 
 impl AsRef<[u8]> for Given {

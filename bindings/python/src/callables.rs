@@ -1,4 +1,4 @@
-//! Merge operators, compaction filters and comparators that are written in Python.
+//! Merge operators, compaction filters and comparators written in Python.
 //!
 //! The engine calls them from any thread. They take the interpreter's lock, so no call of the
 //! engine is made while one holds it; an exception becomes an error, and no thread of the engine
@@ -20,15 +20,15 @@ use std::collections::VecDeque;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 
-/// Exceptions of operators, by the text that the engine's error has of them. Few are kept, as not
-/// every one is asked for.
+/// Exceptions of operators, by their text in the engine's error. At most [`KEPT`] are kept, because
+/// some are never fetched.
 ///
-/// It is locked by threads that have the interpreter's lock only, so that it is not locked while a
-/// process is forked.
+/// Only threads that hold the interpreter's lock lock it, so that it is not locked while a process
+/// is forked.
 static RAISED: Mutex<VecDeque<(String, PyErr)>> = Mutex::new(VecDeque::new());
 const KEPT: usize = 16;
 
-/// Notes an exception for [`cause_of`], and has the text for the engine's error.
+/// Keeps an exception for [`cause_of`], and returns its text for the engine's error.
 fn noted(py: Python<'_>, exception: PyErr) -> String {
     let what = exception.value(py).repr().ok().map(|text| text.to_string());
     // Not an empty text, because every error contains it.
@@ -41,14 +41,14 @@ fn noted(py: Python<'_>, exception: PyErr) -> String {
     what
 }
 
-/// The exception that the engine's error came of.
+/// Removes and returns the exception that caused the engine's error.
 pub fn cause_of(_py: Python<'_>, error: &str) -> Option<PyErr> {
     let mut kept = lock(&RAISED);
     let at = kept.iter().rposition(|(what, _)| error.contains(what.as_str()))?;
     kept.remove(at).map(|(_, exception)| exception)
 }
 
-/// Calls Python, which may have ended.
+/// Calls Python; returns an error if the interpreter has ended.
 fn called<T>(call: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, String> {
     call_python(|py| call(py).map_err(|exception| noted(py, exception)))
         .unwrap_or_else(|| Err("Python has ended".into()))
@@ -63,12 +63,12 @@ fn name_of(callable: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(named.str()?.to_string())
 }
 
-/// How operands become a value: `full_merge(key, existing, operands)` returns the value, and
-/// `partial_merge(key, operands)`, if it is given, several operands as one, or `None`.
+/// Combines merge operands: `full_merge(key, existing, operands)` returns the value, and the
+/// optional `partial_merge(key, operands)` returns several operands as one, or `None`.
 ///
-/// `existing` is `None` where there is no value. The name is kept with the database, which is to be
-/// opened with an operator of that name. Both are called from any thread, must be deterministic,
-/// and must not use the database.
+/// `existing` is `None` for a key without a value. The name is stored with the database, which must
+/// be opened with an operator of that name. Both functions are called from any thread, must be
+/// deterministic, and must not use the database.
 #[pyclass(frozen, module = "karstdb")]
 pub struct MergeOperator {
     name: String,
@@ -101,7 +101,7 @@ impl MergeOperator {
     }
 }
 
-/// A [`MergeOperator`] as the engine has it.
+/// A [`MergeOperator`] as an operator of the engine.
 pub struct Operator(Py<MergeOperator>);
 
 impl std::fmt::Debug for Operator {
@@ -111,7 +111,7 @@ impl std::fmt::Debug for Operator {
 }
 
 impl Operator {
-    /// `None` if it is not one, but a name. A function counts under its own name.
+    /// Converts an argument; `None` if it is a name. A function gets its own name.
     pub fn of(given: &Bound<'_, PyAny>) -> PyResult<Option<Operator>> {
         if given.is_instance_of::<PyString>() || given.is_none() {
             return Ok(None);
@@ -156,7 +156,7 @@ impl karstdb::MergeOperator for Operator {
 
     fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let partial = self.0.get().partial_merge.as_ref()?;
-        // One that fails has nothing to say, and the full merge decides.
+        // A partial merge that fails is ignored, and the full merge decides.
         called(|py| {
             let merged = partial.bind(py).call1((PyBytes::new(py, key), list(py, operands)?))?;
             if merged.is_none() { Ok(None) } else { bytes_of(&merged).map(Some) }
@@ -165,11 +165,11 @@ impl karstdb::MergeOperator for Operator {
     }
 }
 
-/// Which values survive compactions: `filter(level, key, value)` returns `False` or `None` to keep
-/// an entry, `True` to remove it, or bytes that take the place of the value.
+/// Filters the entries of compactions: `filter(level, key, value)` returns `False` or `None` to
+/// keep an entry, `True` to remove it, or bytes that replace the value.
 ///
-/// Merge operands and wide-column entities are kept without asking. It is called from background
-/// threads and must not use the database. What it raises on is kept.
+/// Merge operands and wide-column entities are kept without a call. The filter is called from
+/// background threads and must not use the database. An entry on which it raises is kept.
 #[pyclass(frozen, module = "karstdb")]
 pub struct CompactionFilter {
     name: String,
@@ -191,7 +191,7 @@ impl CompactionFilter {
     }
 }
 
-/// The first exception of the filters of a database since it was asked for.
+/// The first exception of a database's filter since the last [`FilterFailure::take`].
 #[derive(Default)]
 pub struct FilterFailure(Mutex<Option<PyErr>>);
 
@@ -207,7 +207,7 @@ impl FilterFailure {
         drop(noted);
     }
 
-    /// What a compaction that somebody waited for ends with.
+    /// Removes the exception and returns it as the error of a compaction.
     pub fn take(&self) -> PyResult<()> {
         let first = lock(&self.0).take();
         match first {
@@ -226,7 +226,7 @@ pub fn failed(py: Python<'_>, what: &str, cause: PyErr) -> PyErr {
     error
 }
 
-/// A [`CompactionFilter`] as the engine has it.
+/// A [`CompactionFilter`] as a filter of the engine.
 pub struct Filter {
     filter: Py<CompactionFilter>,
     pub failure: Arc<FilterFailure>,
@@ -239,7 +239,7 @@ impl std::fmt::Debug for Filter {
 }
 
 impl Filter {
-    /// `None` if it is not one, but a name. A function counts under its own name.
+    /// Converts an argument; `None` if it is a name. A function gets its own name.
     pub fn of(given: &Bound<'_, PyAny>) -> PyResult<Option<Filter>> {
         if given.is_instance_of::<PyString>() || given.is_none() {
             return Ok(None);
@@ -319,7 +319,7 @@ impl PyComparator {
     }
 }
 
-/// A [`PyComparator`] as the engine has it.
+/// A [`PyComparator`] as a comparator of the engine.
 struct Order(Py<PyComparator>);
 
 impl std::fmt::Debug for Order {
@@ -328,8 +328,8 @@ impl std::fmt::Debug for Order {
     }
 }
 
-/// The comparator that is given: one of Python's, a function, which counts under its own name, or
-/// a built-in one's name.
+/// Converts an argument to a comparator: one written in Python, a function, which gets its own
+/// name, or the name of a built-in one.
 pub fn comparator_of(given: &Bound<'_, PyAny>) -> PyResult<Comparator> {
     if given.is_instance_of::<PyString>() {
         let built_in = Comparator::lookup(&given.extract::<String>()?);
@@ -350,15 +350,16 @@ impl UserComparator for Order {
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
         let compared = called(|py| {
             let said = self.0.get().compare.bind(py).call1((PyBytes::new(py, a), PyBytes::new(py, b)))?;
-            // Why no bool: `a < b` would be an order in which no key comes before another.
+            // A bool is refused, because with `a < b` as the result no comparison would be
+            // negative.
             if !said.is_instance_of::<PyInt>() || said.is_instance_of::<PyBool>() {
                 let what = format!("a comparator returns an int, not {}", said.get_type());
                 return Err(PyTypeError::new_err(what));
             }
             said.compare(0)
         });
-        // Why: any answer may be the wrong one, and the key would be lost in a wrong place. The
-        // engine reads no memtable, and installs no table, that was being made.
+        // A failed comparison unwinds, because any result may be wrong and would place the key
+        // wrongly. The engine then neither reads the memtable nor installs the table in progress.
         compared.unwrap_or_else(|what| {
             let name = &self.0.get().name;
             resume_unwind(Box::new(format!("the comparator {name} failed: {what}")))

@@ -1,4 +1,4 @@
-//! Backups, checkpoints, and what is done to databases that are not open.
+//! Backups, checkpoints, and operations on databases that are not open.
 
 use crate::bytes::GivenPath;
 use crate::db::Rdict;
@@ -14,8 +14,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
 
-/// Makes copies of a database, which a checkpoint is: a directory that can be opened, with hard
-/// links where it is on the same file system.
+/// Makes checkpoints: copies of a database in a directory that can be opened, with hard links on
+/// the same file system.
 #[pyclass(frozen, module = "karstdb")]
 pub struct Checkpoint(Py<Rdict>);
 
@@ -26,8 +26,8 @@ impl Checkpoint {
         Checkpoint(db)
     }
 
-    /// Makes the directory, which must not be there. Memtables are flushed if the logs are larger
-    /// than `log_size_for_flush`; 0 for always.
+    /// Makes the directory, which must not exist. Memtables are flushed if the logs are larger than
+    /// `log_size_for_flush`; 0 for always.
     #[pyo3(signature = (path, log_size_for_flush=0))]
     fn create_checkpoint(&self, py: Python<'_>, path: GivenPath, log_size_for_flush: u64) -> PyResult<()> {
         self.0
@@ -41,20 +41,20 @@ impl Checkpoint {
     }
 }
 
-/// What is known of a backup.
+/// Description of a backup.
 #[pyclass(frozen, get_all, module = "karstdb")]
 pub struct BackupInfo {
     /// Its number.
     backup_id: u32,
-    /// When it was made, in seconds since 1970.
+    /// Time of the backup in seconds since 1970.
     timestamp: u64,
-    /// The last write that is in it.
+    /// Sequence number of its last write.
     sequence_number: u64,
     /// Bytes of its files, shared ones included.
     size: u64,
-    /// How many files it has.
+    /// Number of its files.
     number_files: usize,
-    /// What was given to be kept with it.
+    /// Metadata that the application stored with it.
     app_metadata: Vec<u8>,
 }
 
@@ -68,7 +68,7 @@ impl BackupInfo {
     }
 }
 
-/// A backup engine, until it is closed.
+/// A backup engine; None after it was closed.
 struct Backups(Option<karstdb::BackupEngine>);
 
 impl TakesTurns for Backups {
@@ -81,8 +81,8 @@ impl Backups {
     }
 }
 
-/// Backups in a directory, which share the files that they have in common. Calls take turns; one
-/// that blocks does not wait for a task's, and raises `Busy`.
+/// Backups in a directory, which share equal files. Calls take turns; a blocking call does not wait
+/// for the call of a task, and raises `Busy`.
 #[pyclass(frozen, module = "karstdb")]
 pub struct BackupEngine(Owned<Arc<Place<Backups>>>);
 
@@ -100,7 +100,7 @@ impl BackupEngine {
         outcome.map_err(raised)
     }
 
-    /// What an operation takes along.
+    /// Returns the engine for an operation.
     fn place(&self) -> PyResult<Arc<Place<Backups>>> {
         self.0.here("it")?;
         Ok(Arc::clone(&self.0))
@@ -143,7 +143,7 @@ impl BackupEngine {
         Ok(BackupEngine(Owned::new(Place::of(Backups(Some(engine.map_err(raised)?))))))
     }
 
-    /// Backs a database up, while others write to it, and returns the backup's number.
+    /// Backs up a database, to which others may write meanwhile, and returns the backup's number.
     #[pyo3(signature = (db, *, flush_before_backup=false, app_metadata=Vec::new()))]
     fn create_new_backup(
         &self,
@@ -158,7 +158,7 @@ impl BackupEngine {
         self.with(py, |engine| engine.create_new_backup(db.shared.db(), &options))
     }
 
-    /// The backups, oldest first.
+    /// Returns the backups, oldest first.
     fn get_backup_info(&self, py: Python<'_>) -> PyResult<Vec<BackupInfo>> {
         let backups = self.with(py, |engine| Ok(engine.get_backup_info()))?;
         let shown = backups.into_iter().map(|info| BackupInfo {
@@ -172,14 +172,14 @@ impl BackupEngine {
         Ok(shown.collect())
     }
 
-    /// The backups that cannot be used, with what is wrong with them.
+    /// Returns the backups that cannot be used, with their errors.
     fn get_corrupted_backups(&self, py: Python<'_>) -> PyResult<Vec<(u32, String)>> {
         let corrupted = self.with(py, |engine| Ok(engine.get_corrupted_backups()))?;
         Ok(corrupted.into_iter().map(|(id, error)| (id, error.to_string())).collect())
     }
 
-    /// Looks whether the files of a backup are there and of their size, and unless told not to,
-    /// whether they are what was backed up.
+    /// Checks that the files of a backup exist and have their size, and with `verify_with_checksum`
+    /// also their checksums.
     #[pyo3(signature = (backup_id, verify_with_checksum=true))]
     fn verify_backup(&self, py: Python<'_>, backup_id: u32, verify_with_checksum: bool) -> PyResult<()> {
         self.with(py, |engine| engine.verify_backup(backup_id, verify_with_checksum))
@@ -190,17 +190,17 @@ impl BackupEngine {
         self.with(py, |engine| engine.purge_old_backups(keep))
     }
 
-    /// Removes a backup, and the files that no other has.
+    /// Removes a backup, and the files that no other backup uses.
     fn delete_backup(&self, py: Python<'_>, backup_id: u32) -> PyResult<()> {
         self.with(py, |engine| engine.delete_backup(backup_id))
     }
 
-    /// Removes what is left of backups that were given up.
+    /// Removes the remains of unfinished backups.
     fn garbage_collect(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |engine| engine.garbage_collect())
     }
 
-    /// Puts the database of a backup into `db_dir`, where no database may be open.
+    /// Restores a backup into `db_dir`, where no database may be open.
     #[pyo3(signature = (backup_id, db_dir, wal_dir=None, *, keep_log_files=false))]
     fn restore_db_from_backup(
         &self,
@@ -215,7 +215,7 @@ impl BackupEngine {
         self.with(py, |engine| engine.restore_db_from_backup(backup_id, db_dir, wal_dir, &options))
     }
 
-    /// The same of the newest backup.
+    /// Restores the newest backup into `db_dir`, where no database may be open.
     #[pyo3(signature = (db_dir, wal_dir=None, *, keep_log_files=false))]
     fn restore_db_from_latest_backup(
         &self,
@@ -229,7 +229,7 @@ impl BackupEngine {
         self.with(py, |engine| engine.restore_db_from_latest_backup(db_dir, wal_dir, &options))
     }
 
-    /// Lets go of the directory.
+    /// Closes the backup engine, which releases the directory.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.0.is_here() {
             return Ok(());
@@ -274,7 +274,7 @@ impl BackupEngine {
         }))
     }
 
-    /// Of the newest backup, if none is named.
+    /// Returns the operation of a restore; `backup_id` `None` means the newest backup.
     #[pyo3(signature = (backup_id, db_dir, wal_dir, keep_log_files))]
     fn _restore_operation(
         &self,
@@ -311,8 +311,8 @@ pub fn destroy(
     detached(py, || Db::destroy(path, &options))
 }
 
-/// Saves what can be had from the files of a damaged database that is not open, and tells what was
-/// lost: the paths of files and why, and files that are missing.
+/// Repairs a damaged database that is not open, and returns the losses: the paths of files with the
+/// reasons, and the missing files.
 #[pyfunction]
 #[pyo3(signature = (path, options=Settings::default(), **named))]
 pub fn repair<'py>(
@@ -336,7 +336,7 @@ pub fn repair<'py>(
     Ok(told)
 }
 
-/// The names of the column families of a database that is not open.
+/// Returns the names of the column families of a database that is not open.
 #[pyfunction]
 #[pyo3(signature = (path, options=Settings::default(), **named))]
 pub fn list_cf(

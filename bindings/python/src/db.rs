@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A write, which in a database of transactions that lock takes locks.
+/// A write, which takes locks in a `TransactionDB`.
 macro_rules! written {
     ($self:ident, $py:ident, $call:ident($($given:expr),*)) => {{
         $self.shared.here()?;
@@ -30,12 +30,12 @@ macro_rules! written {
     }};
 }
 
-/// A snapshot: the database as it was. Leaving a `with` block lets go of it.
+/// A snapshot: the database at one moment. Leaving a `with` block releases it.
 #[pyclass(frozen, module = "karstdb")]
 pub struct Snapshot {
     taken: Mutex<Option<Owned<karstdb::Snapshot>>>,
     shared: Arc<Shared>,
-    /// What its own reads are of.
+    /// Column family of its own reads.
     family: Owned<ColumnFamily>,
 }
 
@@ -44,7 +44,7 @@ impl Snapshot {
         Snapshot { taken: Mutex::new(Some(Owned::new(taken))), shared, family: Owned::new(family) }
     }
 
-    /// For the options of a read.
+    /// Returns the snapshot for the options of a read.
     pub fn taken(&self) -> PyResult<karstdb::Snapshot> {
         self.shared.here()?;
         let taken = lock(&self.taken).as_ref().map(|taken| karstdb::Snapshot::clone(taken));
@@ -58,7 +58,7 @@ impl Snapshot {
 
 #[pymethods]
 impl Snapshot {
-    /// The sequence number that it sees up to.
+    /// The last sequence number that it sees.
     #[getter]
     fn sequence_number(&self) -> PyResult<u64> {
         Ok(self.taken()?.sequence_number())
@@ -87,7 +87,7 @@ impl Snapshot {
         Ok(self._get(py, key, None, None)?.is_some())
     }
 
-    /// A cursor over what it sees. It has to be sent somewhere first.
+    /// Returns a cursor over the snapshot, which must be positioned before its first use.
     #[pyo3(signature = (column_family=None, *, lower=None, upper=None, **read))]
     fn iter(
         &self,
@@ -103,14 +103,15 @@ impl Snapshot {
         Ok(RdictIter::over(Cursor::Database(cursor), &self.shared))
     }
 
-    /// Lets go of it. Cursors that were made with it go on.
+    /// Releases the snapshot. Its cursors remain valid.
     fn close(&self) {
-        // What is taken is dropped behind the lock, with the interpreter's lock released.
+        // The snapshot is dropped after the mutex is unlocked, with the interpreter's lock
+        // released.
         let taken = lock(&self.taken).take();
         drop(taken);
     }
 
-    /// Whether somebody has let go of it, or the database is closed.
+    /// `True` if the snapshot was released or the database is closed.
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
         if lock(&self.taken).is_none() {
@@ -136,8 +137,8 @@ impl Snapshot {
     }
 }
 
-/// Writes that are seen all at once. The column family of an entry is that of the `Rdict` given
-/// with it, or with the batch. Leaving a `with` block writes a batch that was given a database, and
+/// Writes that become visible together. The column family of an entry is that of the `Rdict` given
+/// with it, or with the batch. Leaving a `with` block writes a batch that has a database, and
 /// empties every batch; a block that raised writes nothing.
 #[pyclass(frozen, module = "karstdb")]
 pub struct WriteBatch {
@@ -190,7 +191,7 @@ impl WriteBatch {
         })
     }
 
-    /// Removes the keys from `begin` on and before `end`.
+    /// Removes the keys from `begin` up to `end`, exclusive.
     #[pyo3(signature = (begin, end, column_family=None))]
     fn delete_range(&self, begin: Given, end: Given, column_family: Option<&Rdict>) -> PyResult<()> {
         let family = self.family(column_family)?;
@@ -252,14 +253,14 @@ impl WriteBatch {
 pub struct Rdict {
     pub shared: Arc<Shared>,
     column_family: Owned<ColumnFamily>,
-    /// It is of one column family, and closing it closes nothing else.
+    /// True if it is a handle of one column family, which is closed alone.
     is_handle: bool,
-    /// A handle that was closed.
+    /// True if this handle was closed.
     closed: AtomicBool,
 }
 
 impl Rdict {
-    /// Opens a database; one that is written to gets the column families that it lacks.
+    /// Opens a database. With `writing`, creates the missing column families.
     pub fn open(
         py: Python<'_>,
         path: &Path,
@@ -271,7 +272,7 @@ impl Rdict {
         let failures: Vec<_> = settings.failures().chain(families.failures()).collect();
         let options =
             if writing { settings.clone().for_writing()? } else { settings.clone().over(Options::new())? };
-        // What cannot be listed is missing, or opening says what is wrong with it.
+        // An error means that the database is missing, or opening reports it.
         let existing = match writing && !families.0.is_empty() {
             true => py.detach(|| Db::list_column_families(path, &options)).unwrap_or_default(),
             false => Vec::new(),
@@ -282,7 +283,7 @@ impl Rdict {
             .partition(|(name, _)| !writing || name == "default" || existing.contains(name));
         let options = Families(old).set(options)?;
         let new = new.into_iter().map(|(name, own)| {
-            // As it will be opened.
+            // The options with which it will be opened.
             Ok((name, own.over(settings.clone().over(Options::new())?)?))
         });
         let new: Vec<_> = new.collect::<PyResult<_>>()?;
@@ -295,13 +296,13 @@ impl Rdict {
         Ok(Rdict { shared, column_family, is_handle: false, closed: AtomicBool::new(false) })
     }
 
-    /// A column family of the same database.
+    /// Returns a handle of another column family of the database.
     fn handle(&self, family: ColumnFamily) -> Rdict {
         let column_family = Owned::new(family);
         Rdict { shared: self.shared.clone(), column_family, is_handle: true, closed: AtomicBool::new(false) }
     }
 
-    /// The column family, which is read and written.
+    /// Returns the column family for reads and writes, or an error if it is closed.
     pub fn family(&self) -> PyResult<&ColumnFamily> {
         self.shared.here()?;
         if self.closed.load(Ordering::Relaxed) {
@@ -310,7 +311,7 @@ impl Rdict {
         Ok(&self.column_family)
     }
 
-    /// Calls with the database, the interpreter's lock released.
+    /// Calls `call` with the database, with the interpreter's lock released.
     fn run<T: Send>(
         &self,
         py: Python<'_>,
@@ -320,7 +321,7 @@ impl Rdict {
         self.shared.run(py, |db| call(db, family))
     }
 
-    /// Makes a checkpoint in a task.
+    /// Returns the operation of a checkpoint.
     pub fn checkpoint(&self, path: GivenPath, log_size_for_flush: u64) -> PyResult<Operation> {
         let (shared, _) = self.kept()?;
         Ok(Operation::new(async move {
@@ -330,7 +331,8 @@ impl Rdict {
         }))
     }
 
-    /// What a future takes along, so that it outlives the Python object.
+    /// Returns the database and the column family for a future, which may outlive the Python
+    /// object.
     pub fn kept(&self) -> PyResult<(Arc<Shared>, ColumnFamily)> {
         let family = self.family()?.clone();
         Ok((self.shared.clone(), family))
@@ -384,7 +386,7 @@ pub fn write_options(sync: bool, disable_wal: bool, given: Option<&WriteOptions>
     karstdb::WriteOptions { sync: given.sync || sync, disable_wal: given.disable_wal || disable_wal, ..given }
 }
 
-/// How something is written. `timeout` is in seconds: how long the write may wait where writes are
+/// Options of writes. `timeout` is the maximum time in seconds that a write waits while writes are
 /// slowed down or stopped.
 #[pyclass(frozen, module = "karstdb")]
 pub struct WriteOptions(karstdb::WriteOptions);
@@ -445,8 +447,8 @@ impl Rdict {
         Rdict::open(py, &path, settings, column_families, mode == "rw", open)
     }
 
-    /// Closes the database, for all its column families, cursors and transactions. What
-    /// `get_column_family` and `create_column_family` return is closed alone.
+    /// Closes the database, with all its column families, cursors and transactions. A handle from
+    /// `get_column_family` or `create_column_family` is closed alone.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_handle {
             self.shared.here()?;
@@ -456,7 +458,7 @@ impl Rdict {
         self.shared.run(py, |db| db.close())
     }
 
-    /// Whether the database is closed, or the handle of a column family is.
+    /// `True` if the database, or this handle of a column family, is closed.
     #[getter]
     fn closed(&self, py: Python<'_>) -> PyResult<bool> {
         if self.closed.load(Ordering::Relaxed) {
@@ -479,7 +481,7 @@ impl Rdict {
         Ok(format!("<karstdb.{kind} {path:?}{family}{closed}>"))
     }
 
-    /// How many keys there are: all are read. `list(db)` asks for it, `list(db.keys())` does not.
+    /// Counts the keys by reading all of them. `list(db)` calls this, `list(db.keys())` does not.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         self.run(py, |db, family| {
             let mut cursor = db.iter_cf(&ReadOptions { fill_cache: false, ..ReadOptions::new() }, family)?;
@@ -493,7 +495,7 @@ impl Rdict {
         })
     }
 
-    /// Whether there is a key.
+    /// `True` if the column family has a key.
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
         self.run(py, |db, family| {
             let mut cursor = db.iter_cf(&ReadOptions::new(), family)?;
@@ -524,8 +526,8 @@ impl Rdict {
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
-    /// The values of keys, `None` for those that are not there. What has to be read is read at
-    /// once.
+    /// Returns the values of keys, `None` for those that do not exist. Reads from storage run
+    /// concurrently.
     #[pyo3(signature = (keys, snapshot=None, **read))]
     fn multi_get<'py>(
         &self,
@@ -574,7 +576,7 @@ impl Rdict {
         written!(self, py, put_cf(&options, family, key, value))
     }
 
-    /// Removes a key, whether it is there or not.
+    /// Removes a key, which need not exist.
     #[pyo3(signature = (key, *, sync=false, disable_wal=false, write_opt=None))]
     fn delete(
         &self,
@@ -589,7 +591,7 @@ impl Rdict {
         written!(self, py, delete_cf(&options, family, key))
     }
 
-    /// Removes the keys from `begin` on and before `end`.
+    /// Removes the keys from `begin` up to `end`, exclusive.
     #[pyo3(signature = (begin, end, *, sync=false, disable_wal=false, write_opt=None))]
     fn delete_range(
         &self,
@@ -622,7 +624,7 @@ impl Rdict {
         written!(self, py, merge_cf(&options, family, key, operand))
     }
 
-    /// Writes a batch: all of it, seen at once, or nothing.
+    /// Writes a batch atomically.
     #[pyo3(signature = (batch, *, sync=false, disable_wal=false, write_opt=None))]
     fn write(
         &self,
@@ -638,18 +640,18 @@ impl Rdict {
         written!(self, py, write(&options, &batch))
     }
 
-    /// Writes what is in memory to tables, and returns when that is done.
+    /// Writes the memtables to tables, and returns when that is done.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |db, family| db.flush_cfs(&FlushOptions::default(), &[family]))
     }
 
-    /// Has the operating system have what was logged; with `sync` it is on the device.
+    /// Writes the buffered log to the operating system; with `sync` to the device.
     #[pyo3(signature = (sync=true))]
     fn flush_wal(&self, py: Python<'_>, sync: bool) -> PyResult<()> {
         self.run(py, |db, _| db.flush_wal(sync))
     }
 
-    /// Compacts a range of keys, or all of them. Ctrl-C ends it: what is compacted stays so.
+    /// Compacts a range of keys, or all of them. Ctrl-C ends it; finished parts stay compacted.
     #[pyo3(signature = (begin=None, end=None, *, bottommost_level_compaction="if_have_compaction_filter"))]
     fn compact_range(
         &self,
@@ -665,7 +667,7 @@ impl Rdict {
         self.shared.filtered()
     }
 
-    /// About how many bytes the files have of the keys from `begin` on and before `end`.
+    /// Returns the approximate bytes in files of the keys from `begin` up to `end`, exclusive.
     #[pyo3(signature = (begin, end, *, include_memtables=false, include_files=true))]
     fn approximate_size(
         &self,
@@ -681,13 +683,13 @@ impl Rdict {
         Ok(sizes.into_iter().sum())
     }
 
-    /// `False` if the key is certainly not there, as far as memory tells; nothing is read.
+    /// Returns `False` if memory alone shows that the key does not exist; reads no file.
     fn key_may_exist(&self, py: Python<'_>, key: Given) -> PyResult<bool> {
         let options = ReadOptions::new();
         self.run(py, |db, family| Ok(db.key_may_exist_cf(&options, family, key)?.0))
     }
 
-    /// Takes in files of `SstFileWriter`, all of them at one moment or none. The options are flags:
+    /// Ingests files of `SstFileWriter` atomically. The options are flags:
     /// `move_files`, `link_files`, `snapshot_consistency`, `allow_global_seqno`,
     /// `allow_blocking_flush`, `ingest_behind`, `verify_checksums_before_ingest`,
     /// `fail_if_not_bottommost_level` and `allow_db_generated_files`.
@@ -728,28 +730,28 @@ impl Rdict {
         self.shared.db().path().clone()
     }
 
-    /// The database as it is now, to be given to reads.
+    /// Takes a snapshot of the database for reads.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
         let taken = self.run(py, |db, _| db.check_open().map(|()| db.snapshot()))?;
         Ok(Snapshot::of(taken, self.shared.clone(), self.family()?.clone()))
     }
 
-    /// One of RocksDB's properties as text, or `None` if there is none of this name.
+    /// Returns one of RocksDB's properties as text, or `None` for an unknown name.
     fn property_value(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
         self.run(py, |db, family| db.check_open().map(|()| db.property_cf(family, name)))
     }
 
-    /// One of RocksDB's properties that are numbers, or `None`.
+    /// Returns one of RocksDB's integer properties, or `None` for an unknown name.
     fn property_int_value(&self, py: Python<'_>, name: &str) -> PyResult<Option<u64>> {
         self.run(py, |db, family| db.check_open().map(|()| db.int_property_cf(family, name)))
     }
 
-    /// The number of the last write that is visible.
+    /// Returns the sequence number of the last visible write.
     fn latest_sequence_number(&self, py: Python<'_>) -> PyResult<u64> {
         self.run(py, |db, _| db.check_open().map(|()| db.latest_sequence_number()))
     }
 
-    /// Has a secondary see what the primary has written until now.
+    /// Advances a secondary to the primary's present state.
     fn try_catch_up_with_primary(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |db, _| db.try_catch_up_with_primary())
     }
@@ -759,7 +761,7 @@ impl Rdict {
         self.run(py, |db, _| Checkpoint::new(db)?.create_checkpoint(path, 0))
     }
 
-    /// Makes a column family; what is returned reads and writes it.
+    /// Creates a column family and returns its handle.
     #[pyo3(signature = (name, options=Settings::default(), **named))]
     fn create_column_family(
         &self,
@@ -775,18 +777,18 @@ impl Rdict {
         Ok(self.handle(family))
     }
 
-    /// A column family, which is used as the database is.
+    /// Returns the handle of a column family, which is used like the database.
     fn get_column_family(&self, py: Python<'_>, name: &str) -> PyResult<Rdict> {
         let family = self.run(py, |db, _| db.cf(name).map(|cf| cf.column_family().clone()))?;
         Ok(self.handle(family))
     }
 
-    /// Removes a column family and all that is in it.
+    /// Removes a column family with its contents.
     fn drop_column_family(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         self.run(py, |db, _| db.drop_column_family(db.cf(name)?.column_family()))
     }
 
-    /// A cursor, which sees the database as it is now. It has to be sent somewhere first.
+    /// Returns a cursor over the present state, which must be positioned before its first use.
     #[pyo3(signature = (*, snapshot=None, lower=None, upper=None, **read))]
     fn iter(
         &self,
@@ -884,7 +886,7 @@ impl Rdict {
         }))
     }
 
-    /// Raises what a compaction filter raised since somebody asked.
+    /// Raises the first exception of a compaction filter since the last call.
     fn _filtered(&self) -> PyResult<()> {
         self.shared.filtered()
     }

@@ -15,12 +15,12 @@ create_exception!(
     "An operator, a filter or a comparator raised; `__cause__` is what."
 );
 
-/// Declares an exception for each kind, and says which is raised for which.
+/// Declares an exception for each kind of error, and maps errors to them.
 macro_rules! kinds {
     ($($kind:ident: $base:ident, $text:literal;)*) => {
         $(create_exception!(karstdb, $kind, $base, $text);)*
 
-        /// The exception for an error.
+        /// Returns the exception for an error.
         pub fn raised(error: karstdb::Error) -> PyErr {
             let text = error.to_string();
             let of_callable =
@@ -60,9 +60,9 @@ kinds! {
     Panicked: Error, "A defect in KarstDB, or a write that a comparator raised on.";
 }
 
-/// A call of the engine, in which a comparator may have raised.
+/// Calls the engine, and turns a panic, such as of a comparator that raised, into an error.
 pub fn unless_it_panics<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
-    // Safe to go on: the engine says itself what cannot be used any more.
+    // Unwind safe, because the engine itself refuses the use of damaged state.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
@@ -70,7 +70,7 @@ pub fn unless_it_panics<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// A call of the engine, with the interpreter's lock released.
+/// Calls the engine with the interpreter's lock released.
 pub fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     py.detach(|| unless_it_panics(call)).map_err(raised)
 }

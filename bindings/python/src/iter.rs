@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Arc, Mutex};
 
-/// Over a column family, or over one as a transaction sees it.
+/// An iterator over a column family, or over a transaction's view of one.
 pub enum Cursor {
     Database(DbIterator),
     Transaction(BatchDbIterator),
@@ -29,7 +29,7 @@ impl Cursor {
         either!(self, it => it.valid())
     }
 
-    /// Where it is valid.
+    /// Returns the current entry; the cursor must be valid.
     fn entry(&self) -> (Vec<u8>, Value) {
         either!(self, it => (it.key().to_vec(), it.pinned_value()))
     }
@@ -42,7 +42,7 @@ impl Cursor {
         either!(self, it => if backwards { it.prev_async().await } else { it.next_async().await })
     }
 
-    /// To `start`, or to the end that comes first.
+    /// Moves to `start`, or without it to the first entry in the direction of the iteration.
     async fn begin_async(&mut self, start: Option<&[u8]>, backwards: bool) -> Result<()> {
         either!(self, it => match (start, backwards) {
             (None, false) => it.seek_to_first_async().await,
@@ -53,8 +53,7 @@ impl Cursor {
     }
 }
 
-/// A cursor, with the names that `rocksdict` has. It is of one thread at a time: a call while
-/// another is under way waits for it.
+/// A cursor, with the method names of `rocksdict`. Only one call runs at a time; others wait.
 #[pyclass(frozen, module = "karstdb")]
 pub struct RdictIter {
     cursor: Arc<Mutex<Option<Owned<Cursor>>>>,
@@ -85,37 +84,37 @@ fn gone() -> Error {
 
 #[pymethods]
 impl RdictIter {
-    /// To the first key.
+    /// Moves to the first key.
     fn seek_to_first(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |cursor| either!(cursor, it => it.seek_to_first()))
     }
 
-    /// To the last key.
+    /// Moves to the last key.
     fn seek_to_last(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |cursor| either!(cursor, it => it.seek_to_last()))
     }
 
-    /// To the first key that is not before `key`.
+    /// Moves to the first key that is not before `key`.
     fn seek(&self, py: Python<'_>, key: Given) -> PyResult<()> {
         self.with(py, |cursor| either!(cursor, it => it.seek(key)))
     }
 
-    /// To the last key that is not behind `key`.
+    /// Moves to the last key that is not after `key`.
     fn seek_for_prev(&self, py: Python<'_>, key: Given) -> PyResult<()> {
         self.with(py, |cursor| either!(cursor, it => it.seek_for_prev(key)))
     }
 
-    /// Moves on, unless the cursor is at the end already.
+    /// Moves to the next entry, unless the cursor is not valid.
     fn next(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |cursor| if cursor.valid() { cursor.step(false) } else { Ok(()) })
     }
 
-    /// Moves back, unless the cursor is at the end already.
+    /// Moves to the previous entry, unless the cursor is not valid.
     fn prev(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |cursor| if cursor.valid() { cursor.step(true) } else { Ok(()) })
     }
 
-    /// Whether it is at an entry.
+    /// `True` if the cursor is at an entry.
     fn valid(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |cursor| Ok(cursor.valid()))
     }
@@ -134,9 +133,9 @@ impl RdictIter {
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
-    /// Lets go of what the cursor pins.
+    /// Closes the cursor, which releases the memory and files that it pins.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        // In a fork nobody is there who would let go of the lock.
+        // In a fork the lock may be held by a thread that does not exist here.
         if self.shared.here().is_err() {
             return Ok(());
         }
@@ -147,7 +146,7 @@ impl RdictIter {
         })
     }
 
-    /// The next entries, at most `count`, and moves past them.
+    /// Returns the next entries, at most `count`, and moves past them.
     fn _entries<'py>(&self, py: Python<'py>, count: usize, backwards: bool) -> PyResult<Bound<'py, PyAny>> {
         let entries = self.with(py, |cursor| {
             let mut entries = Vec::new();
@@ -160,8 +159,8 @@ impl RdictIter {
         Outcome::Entries(entries).into_python(py)
     }
 
-    /// The same as an operation; with `first`, a seek to the first entry or to `start` comes
-    /// before.
+    /// Returns the operation of [`RdictIter::_entries`]; with `first`, it first seeks to `start` or
+    /// to the first entry.
     fn _entries_operation(
         &self,
         count: usize,
@@ -172,7 +171,7 @@ impl RdictIter {
         self.shared.here()?;
         let slot = self.cursor.clone();
         Ok(Operation::new(async move {
-            // The cursor goes with the future; one that is dropped half-way takes it along.
+            // The future owns the cursor; a future dropped before its end drops it too.
             let taken = lock(&slot).take();
             let mut cursor = taken.ok_or_else(gone)?;
             if first {

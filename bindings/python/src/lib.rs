@@ -1,9 +1,9 @@
-//! The Python module `karstdb._karstdb`. The package `karstdb` beside it adds what is written in
-//! Python: coroutines over [`Operation`].
+//! The Python module `karstdb._karstdb`. The package `karstdb` adds the parts in Python: coroutines
+//! over [`Operation`].
 //!
-//! No call waits with the interpreter's lock held. No thread of KarstDB's takes it but to call an
-//! operator or a filter that is written in Python: a waker writes to a socket that the event loop
-//! listens to ([`Ready`]).
+//! No call waits with the interpreter's lock held. KarstDB's threads take it only to call an
+//! operator, a filter or a comparator written in Python: a waker writes to a socket that the event
+//! loop listens to ([`Ready`]).
 
 mod bytes;
 mod callables;

@@ -1,4 +1,4 @@
-//! A call that may wait, as a coroutine drives it.
+//! Operations: calls that may wait, driven by coroutines.
 
 use crate::error::{raised, unless_it_panics};
 use crate::shared::{Owned, lock};
@@ -14,14 +14,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// What operations end with.
+/// Result of an operation.
 pub enum Outcome {
     Nothing,
-    /// Of a backup.
+    /// Number of a backup.
     Number(u32),
     Value(Option<Value>),
     Values(Vec<Result<Option<Value>>>),
-    /// Entries of an iterator; fewer than were asked for at its end.
+    /// Entries of an iterator; fewer than requested at its end.
     Entries(Vec<(Vec<u8>, Value)>),
 }
 
@@ -55,7 +55,7 @@ impl Outcome {
 
 type Pending = Pin<Box<dyn Future<Output = Result<Outcome>> + Send>>;
 
-/// A future of KarstDB's. Nothing happens before the first `poll`.
+/// A future of KarstDB. It starts at the first `poll`.
 #[pyclass(frozen, module = "karstdb")]
 pub struct Operation(Owned<Mutex<Option<Pending>>>);
 
@@ -67,7 +67,8 @@ impl Operation {
 
 #[pymethods]
 impl Operation {
-    /// `None` while it waits, when `ready.take()` will have `id`; else a tuple of the result.
+    /// Returns `None` while it waits, after which `ready.take()` will return `id`; else a tuple of
+    /// the result.
     fn poll<'py>(&self, py: Python<'py>, ready: &Ready, id: u64) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.0.here("the database")?;
         let waker = Waker::from(Arc::new(Woken { queue: ready.0.clone(), id }));
@@ -91,7 +92,7 @@ impl Operation {
         }
     }
 
-    /// Drops the future, and with it what it waits for.
+    /// Drops the future, which cancels its work.
     fn cancel(&self, py: Python<'_>) {
         if !self.0.is_here() {
             return;
@@ -103,10 +104,10 @@ impl Operation {
     }
 }
 
-/// Waits for a future on this thread, and for signals: where the handler of one raises, as that of
-/// Ctrl-C does, the future is dropped, which ends what it waits for.
+/// Waits for a future on this thread and handles signals meanwhile. If a signal handler raises, as
+/// that of Ctrl-C does, the future is dropped, which cancels its work.
 pub fn waited_for<T: Send>(py: Python<'_>, future: impl Future<Output = Result<T>> + Send) -> PyResult<T> {
-    /// How soon a signal is seen.
+    /// Interval between checks for signals.
     const LOOK: Duration = Duration::from_millis(50);
     let mut future = Some(Box::pin(future));
     let bell = Arc::new(Bell::default());
@@ -184,14 +185,15 @@ impl Wake for Woken {
     fn wake_by_ref(self: &Arc<Self>) {
         let mut woken = lock(&self.queue.woken);
         woken.push(self.id);
-        // Whoever takes one takes all, so one byte is enough; if the loop is gone nobody waits.
+        // One byte is enough, because `take` takes all ids. An error means that the loop has ended
+        // and does not wait.
         if woken.len() == 1 {
             let _ = (&self.queue.bell).write(&[1]);
         }
     }
 }
 
-/// The operations of one event loop that can go on.
+/// Queue of the woken operations of one event loop.
 #[pyclass(frozen, module = "karstdb")]
 pub struct Ready(Arc<Queue>, UnixStream);
 
@@ -205,12 +207,12 @@ impl Ready {
         Ok(Ready(Arc::new(Queue { woken: Mutex::default(), bell }), listener))
     }
 
-    /// What the event loop listens to.
+    /// File descriptor that the event loop listens to.
     fn fileno(&self) -> i32 {
         self.1.as_raw_fd()
     }
 
-    /// The operations that were woken since the last call.
+    /// Returns the ids of operations that were woken since the last call.
     fn take(&self) -> Vec<u64> {
         let mut woken = lock(&self.0.woken);
         let _ = (&self.1).read(&mut [0; 16]);

@@ -1,4 +1,4 @@
-//! Options as Python gives them: a mapping of RocksDB's names, or an option string.
+//! Options from Python: a mapping of RocksDB's names, or an option string.
 
 use crate::callables::{Filter, FilterFailure, Operator, comparator_of};
 use crate::error::raised;
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString};
 use std::sync::{Arc, Mutex};
 
-/// One thing that was given.
+/// One option as given.
 #[derive(Clone)]
 enum Part {
     Named(String, String),
@@ -51,7 +51,7 @@ impl Part {
         Ok(Part::Named(name, text))
     }
 
-    /// Sets it for a column family, or for all.
+    /// Sets the option for a column family, or for all.
     fn set(self, options: Options, family: Option<&str>) -> Result<Options> {
         match (self, family) {
             (Part::Named(name, value), None) => options.set(&name, &value),
@@ -60,7 +60,7 @@ impl Part {
             (Part::Filter(filter), family) => Ok(options.compaction_filter(family, filter)),
             (Part::Comparator(comparator), family) => Ok(options.comparator(family, comparator)),
             (Part::Named(name, value), Some(family)) => {
-                // It fails here if it fails at all.
+                // An invalid option fails here.
                 Options::new().set(&name, &value)?;
                 if DbOptions::entry(&name).is_some() {
                     let what = format!("{name} is an option of the database, not of a column family");
@@ -87,13 +87,12 @@ impl Part {
     }
 }
 
-/// What was given, in its order.
+/// Options in the order in which they were given.
 #[derive(Clone, Default)]
 pub struct Settings(Vec<Part>);
 
 impl Settings {
-    /// Those of a database that may be written to: it is made if it is missing, unless they say
-    /// otherwise.
+    /// Options of a database that is opened for writing: `create_if_missing` is true unless given.
     pub fn for_writing(self) -> PyResult<Options> {
         self.over(Options::new().db(|db| db.create_if_missing = true))
     }
@@ -107,7 +106,7 @@ impl Settings {
         self.0.into_iter().try_fold(options, |options, part| part.set(options, Some(family))).map_err(raised)
     }
 
-    /// These, and then what was given by keyword.
+    /// Appends the options given by keyword.
     pub fn and(mut self, named: Option<&Bound<'_, PyDict>>) -> PyResult<Settings> {
         if let Some(named) = named {
             self.0.append(&mut named.extract::<Settings>()?.0);
@@ -115,7 +114,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// Where its filters leave what they raise.
+    /// Returns the places of its filters' exceptions.
     pub fn failures(&self) -> impl Iterator<Item = Arc<FilterFailure>> {
         self.0.iter().filter_map(|part| match part {
             Part::Filter(filter) => Some(filter.failure.clone()),
@@ -205,7 +204,7 @@ impl<'py> FromPyObject<'_, 'py> for Families {
 }
 
 /// Options by RocksDB's names, checked when they are set: `Options(max_open_files=500)`,
-/// `Options("max_open_files=500")`, `options["max_open_files"] = 500`, or as `rocksdict` has it,
+/// `Options("max_open_files=500")`, `options["max_open_files"] = 500`, or as in `rocksdict`,
 /// `options.set_max_open_files(500)`.
 #[pyclass(frozen, name = "Options", module = "karstdb")]
 pub struct PyOptions(Mutex<Settings>);
@@ -226,7 +225,7 @@ impl PyOptions {
         Ok(PyOptions(Mutex::new(settings)))
     }
 
-    /// Sets an option; a later one goes before an earlier one of the same name.
+    /// Sets an option, which replaces an earlier one of that name.
     fn set(&self, name: String, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let part = Part::of(name, value)?;
         Settings(vec![part.clone()]).over(Options::new())?;
@@ -238,7 +237,7 @@ impl PyOptions {
         self.set(name, value)
     }
 
-    /// Whether there is an option of this name.
+    /// Returns `True` if an option of this name exists.
     #[staticmethod]
     fn _knows(name: &str) -> bool {
         let name = name.split('.').next().unwrap_or(name);
@@ -270,7 +269,7 @@ impl PyOptions {
     }
 }
 
-/// The text of a value, as OPTIONS has it.
+/// Returns the text of a value in the form of OPTIONS files.
 fn text_of(name: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
     if value.is_instance_of::<PyBool>() {
         return Ok(if value.extract()? { "true" } else { "false" }.into());

@@ -1,4 +1,4 @@
-//! Options of reads as Python gives them: by keyword.
+//! Options of reads, which Python passes by keyword.
 
 use crate::bytes::Given;
 use crate::db::Snapshot;
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::time::Duration;
 
-/// Which options a read has.
+/// Kind of a read, which determines its options.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Read {
     Get,
@@ -21,7 +21,7 @@ type Set = fn(&mut ReadOptions, &Bound<'_, PyAny>) -> PyResult<()>;
 
 const EVERY: &[Read] = &[Read::Get, Read::MultiGet, Read::Iter];
 
-/// The options, the reads that have them, and how they are set.
+/// The options, the reads that have them, and the functions that set them.
 const OPTIONS: &[(&str, &[Read], Set)] = &[
     ("read_tier", EVERY, |options, given| {
         options.read_tier = match given.extract::<String>()?.as_str() {
@@ -69,7 +69,7 @@ fn set_time(option: &mut Option<Duration>, given: &Bound<'_, PyAny>) -> PyResult
     Ok(())
 }
 
-/// The options of a read of the database.
+/// Returns the options of a read of the database.
 pub fn read_options(
     shared: &Shared,
     read: Read,
@@ -97,12 +97,12 @@ pub fn read_options(
             }
         })?;
     }
-    // It was given as a time from now on.
+    // The given deadline is relative to now.
     options.deadline = options.deadline.and_then(|left| shared.db().env().now().checked_add(left));
     Ok(options)
 }
 
-/// What Python raises for a keyword that a function does not have, with the one that was meant.
+/// Returns the `TypeError` for an unknown keyword, with a suggestion.
 fn unknown(py: Python<'_>, read: Read, name: &str) -> PyErr {
     let what = match read {
         Read::Get => "a get",
@@ -121,7 +121,7 @@ fn unknown(py: Python<'_>, read: Read, name: &str) -> PyErr {
     PyTypeError::new_err(format!("{what} has no option {name}{meant}"))
 }
 
-/// A question to put behind a message, if a name is like one that is known.
+/// Returns a question to append to a message if a name resembles a known one.
 pub fn did_you_mean<'a>(py: Python<'_>, name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<_> = known.collect();
     let near = py.import("difflib").and_then(|it| it.call_method1("get_close_matches", (name, known)));

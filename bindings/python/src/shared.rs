@@ -1,13 +1,13 @@
-//! What Python's objects have of the engine, and who may let go of it.
+//! Ownership of the engine's objects by Python's, and the rules for dropping them.
 //!
 //! Invariants:
-//! - In a fork nothing of the engine is called, nor dropped: the threads that it would wait for are
-//!   not there, and a lock that one of them held stays locked.
-//! - What may wait is dropped with the interpreter's lock released, as threads of the engine may
-//!   need that lock to end their work: they call Python's operators and filters.
-//! - With a mutex of this crate locked no Python code runs, so nothing of Python's is dropped, no
-//!   text of an exception is made and the interpreter's lock is not waited for; but for the mutexes
-//!   of a cursor, of a writer of tables and of an operation, which are waited for with the
+//! - In a fork no function of the engine is called and no object of it dropped, because its threads
+//!   do not exist there, and a lock that one of them held stays locked.
+//! - Objects whose drop may wait are dropped with the interpreter's lock released, because threads
+//!   of the engine may need that lock to end their work: they call Python's operators and filters.
+//! - While a mutex of this crate is locked no Python code runs: no Python object is dropped, no
+//!   text of an exception is made and the interpreter's lock is not waited for. Exceptions are the
+//!   mutexes of a cursor, of a table writer and of an operation, which are waited for with the
 //!   interpreter's lock released.
 
 use crate::callables::FilterFailure;
@@ -20,13 +20,13 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-/// Locks; what a panic of another thread left behind is used as it is.
+/// Locks a mutex, also one poisoned by a panic of another thread.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks what a call of the engine works with. An operator that is called in that call is refused,
-/// as it would wait for itself.
+/// Locks an object for a call of the engine. Returns an error in an operator that such a call has
+/// called, because it would wait for itself.
 pub fn lock_for_call<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     if CALLABLES.get() == 0 {
         return Ok(lock(mutex));
@@ -39,7 +39,7 @@ pub fn lock_for_call<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
 }
 
 thread_local! {
-    /// Number of Python's operators, filters and comparators that this thread is in.
+    /// Number of Python's operators, filters and comparators that are running on this thread.
     static CALLABLES: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -56,7 +56,7 @@ pub fn call_python<T>(call: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     Python::try_attach(call)
 }
 
-/// Something of the engine's that belongs to this process; left alone in its forks.
+/// An object of the engine that belongs to this process; in a fork it is never dropped.
 pub struct Owned<T: Send> {
     value: ManuallyDrop<T>,
     process: u32,
@@ -71,7 +71,7 @@ impl<T: Send> Owned<T> {
         self.process == std::process::id()
     }
 
-    /// Refuses to go on in a process that was forked from the one that `what` was opened in.
+    /// Returns an error in a fork of the process that opened `what`.
     pub fn here(&self, what: &str) -> PyResult<()> {
         if self.is_here() {
             return Ok(());
@@ -100,7 +100,7 @@ impl<T: Send> Drop for Owned<T> {
         if !self.is_here() {
             return;
         }
-        // SAFETY: nobody has the field after this.
+        // SAFETY: the field is not used after this.
         let mut value = Some(unsafe { ManuallyDrop::take(&mut self.value) });
         Python::try_attach(|py| py.detach(|| drop(value.take())));
     }
@@ -119,7 +119,7 @@ pub struct Shared {
     failures: Mutex<Vec<Arc<FilterFailure>>>,
 }
 
-/// Every database that is open, for [`close_all`].
+/// All open databases, for [`_close_all`].
 static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 impl Shared {
@@ -131,7 +131,7 @@ impl Shared {
         shared
     }
 
-    /// Refuses to go on in a process that was forked from the one that opened the database.
+    /// Returns an error in a fork of the process that opened the database.
     pub fn here(&self) -> PyResult<()> {
         self.opened.here("the database")
     }
@@ -148,12 +148,12 @@ impl Shared {
         }
     }
 
-    /// Has a column family with these filters.
+    /// Adds the exceptions of a column family's filters to [`Shared::filtered`].
     pub fn watch(&self, failures: impl IntoIterator<Item = Arc<FilterFailure>>) {
         lock(&self.failures).extend(failures);
     }
 
-    /// What a filter raised since somebody asked.
+    /// Returns the first exception of a filter since the last call as an error.
     pub fn filtered(&self) -> PyResult<()> {
         let failures = lock(&self.failures).clone();
         failures.iter().try_for_each(|failure| failure.take())
@@ -166,16 +166,17 @@ impl Shared {
     }
 }
 
-/// Closes what is still open when the interpreter ends, so that no thread of the engine calls
+/// Closes all open databases when the interpreter ends, so that no thread of the engine calls
 /// Python from then on.
 #[pyfunction]
 pub fn _close_all(py: Python<'_>) {
-    // It is locked with the interpreter's lock held only, so never while a process is forked.
+    // The list is locked only with the interpreter's lock held, so never while a process is forked.
     let open = std::mem::take(&mut *lock(&OPEN));
     let open: Vec<_> = open.iter().filter_map(Weak::upgrade).collect();
     py.detach(|| {
         for shared in open.iter().filter(|shared| shared.here().is_ok()) {
-            // It may be closed already, and nobody is left to be told of anything else.
+            // Errors are ignored: the database may be closed already, and no caller is left to
+            // report others to.
             let _ = unless_it_panics(|| shared.db().close());
         }
     });

@@ -1,4 +1,4 @@
-//! Files that are made elsewhere and ingested.
+//! Table files that are written outside of a database and ingested.
 
 use crate::bytes::{Given, GivenPath};
 use crate::db::Rdict;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// Writes a table file of keys in their order, which `Rdict.ingest_external_file` takes in.
+/// Writes a table file of ordered keys, for `Rdict.ingest_external_file`.
 #[pyclass(frozen, module = "karstdb")]
 pub struct SstFileWriter(Owned<Mutex<karstdb::SstFileWriter>>);
 
@@ -25,26 +25,26 @@ impl SstFileWriter {
     }
 }
 
-/// What a finished file has.
+/// Description of a finished file.
 #[pyclass(frozen, get_all, module = "karstdb")]
 pub struct ExternalSstFileInfo {
-    /// Where it is.
+    /// Path of the file.
     file_path: PathBuf,
     /// Its first key.
     smallest_key: Vec<u8>,
     /// Its last key.
     largest_key: Vec<u8>,
-    /// Its bytes.
+    /// Size of the file in bytes.
     file_size: u64,
-    /// How many entries it has, removed ranges not counted.
+    /// Number of entries without removed ranges.
     num_entries: u64,
-    /// How many removed ranges it has.
+    /// Number of removed ranges.
     num_range_del_entries: u64,
 }
 
 #[pymethods]
 impl SstFileWriter {
-    /// For any column family with these options, or for the one that is given.
+    /// Creates a writer for any column family with these options, or for `column_family`.
     #[new]
     #[pyo3(signature = (options=Settings::default(), column_family=None))]
     fn new(py: Python<'_>, options: Settings, column_family: Option<&Rdict>) -> PyResult<Self> {
@@ -57,27 +57,27 @@ impl SstFileWriter {
         Ok(SstFileWriter(Owned::new(Mutex::new(writer))))
     }
 
-    /// Begins a file, in the place of what is there.
+    /// Begins a file, replacing an existing one.
     fn open(&self, py: Python<'_>, path: GivenPath) -> PyResult<()> {
         self.with(py, |writer| writer.open(path))
     }
 
-    /// Sets a key, which comes after those before.
+    /// Sets a key, which must sort after the keys before it.
     fn put(&self, py: Python<'_>, key: Given, value: Given) -> PyResult<()> {
         self.with(py, |writer| writer.put(key, value))
     }
 
-    /// Adds a merge operand to a key, which comes after those before.
+    /// Adds a merge operand to a key, which must sort after the keys before it.
     fn merge(&self, py: Python<'_>, key: Given, operand: Given) -> PyResult<()> {
         self.with(py, |writer| writer.merge(key, operand))
     }
 
-    /// Removes a key, which comes after those before.
+    /// Removes a key, which must sort after the keys before it.
     fn delete(&self, py: Python<'_>, key: Given) -> PyResult<()> {
         self.with(py, |writer| writer.delete(key))
     }
 
-    /// Removes the keys from `begin` on and before `end`, in any order with the rest.
+    /// Removes the keys from `begin` up to `end`, exclusive; in any order relative to other calls.
     fn delete_range(&self, py: Python<'_>, begin: Given, end: Given) -> PyResult<()> {
         self.with(py, |writer| writer.delete_range(begin, end))
     }
@@ -90,12 +90,12 @@ impl SstFileWriter {
         self.delete(py, key)
     }
 
-    /// About how many bytes the file has so far.
+    /// Returns the approximate size of the file so far, in bytes.
     fn file_size(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |writer| Ok(writer.file_size()))
     }
 
-    /// Ends the file, which can be ingested then.
+    /// Finishes the file, which can then be ingested.
     fn finish(&self, py: Python<'_>) -> PyResult<ExternalSstFileInfo> {
         let info = self.with(py, |writer| writer.finish())?;
         Ok(ExternalSstFileInfo {

@@ -1,4 +1,4 @@
-//! RocksDB's counters.
+//! Statistics by RocksDB's names.
 
 use crate::error::InvalidArgument;
 use karstdb::{HistogramKind, StatsLevel, Ticker};
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
 
-/// Tickers and histograms of the databases that are opened with it:
+/// Tickers and histograms of the databases opened with this object:
 /// `open(path, statistics=statistics)`.
 #[pyclass(frozen, module = "karstdb")]
 pub struct Statistics(pub Arc<karstdb::Statistics>);
@@ -50,26 +50,26 @@ impl Statistics {
         Ok(Statistics(Arc::new(karstdb::Statistics::new(level))))
     }
 
-    /// A count by RocksDB's name, as `"rocksdb.block.cache.hit"`.
+    /// Returns a count by RocksDB's name, such as `"rocksdb.block.cache.hit"`.
     fn ticker(&self, name: &str) -> PyResult<u64> {
         Ok(self.0.ticker(Ticker::from_name(name).ok_or_else(|| unknown(name))?))
     }
 
-    /// All counts by their names.
+    /// Returns all counts by their names.
     fn tickers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let told = PyDict::new(py);
         Ticker::all().try_for_each(|ticker| told.set_item(ticker.name(), self.0.ticker(ticker)))?;
         Ok(told)
     }
 
-    /// A histogram by RocksDB's name, as `"rocksdb.db.get.micros"`: count, sum, min, max, average,
-    /// median, p95 and p99.
+    /// Returns a histogram by RocksDB's name, such as `"rocksdb.db.get.micros"`: count, sum, min,
+    /// max, average, median, p95 and p99.
     fn histogram<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
         let kind = HistogramKind::from_name(name).ok_or_else(|| unknown(name))?;
         shown(py, &self.0.histogram(kind))
     }
 
-    /// All histograms that have anything, by their names.
+    /// Returns all histograms that are not empty, by their names.
     fn histograms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let told = PyDict::new(py);
         for kind in HistogramKind::all() {
@@ -81,7 +81,7 @@ impl Statistics {
         Ok(told)
     }
 
-    /// Begins anew.
+    /// Resets all counts and histograms.
     fn reset(&self) {
         self.0.reset();
     }

@@ -117,7 +117,7 @@ impl TransactionDB {
         Ok(Transaction::over(Engine::Locking(begun), shared))
     }
 
-    /// The names of all transactions that are prepared and not decided, in order.
+    /// Returns the names of all prepared and undecided transactions, in order.
     fn get_all_prepared_transactions<'py>(
         this: PyRef<'_, Self>,
         py: Python<'py>,
@@ -130,7 +130,8 @@ impl TransactionDB {
         Ok(names.iter().map(|name| PyBytes::new(py, name)).collect())
     }
 
-    /// A prepared transaction that nobody has: one that was recovered, or was dropped.
+    /// Returns a prepared transaction without an owner: a recovered one, or one whose object was
+    /// dropped.
     fn get_transaction_by_name(this: PyRef<'_, Self>, py: Python<'_>, name: Given) -> PyResult<Transaction> {
         let (shared, db) = Self::locking(&this);
         let found = shared.run(py, |_| db.get_transaction_by_name(name))?;
@@ -192,9 +193,10 @@ enum Engine {
 
 struct Held {
     engine: Engine,
-    /// It was committed or rolled back.
+    /// True if it was committed or rolled back.
     ended: bool,
-    /// A call panicked in it, as of a comparator: what it has of its writes may lack some.
+    /// True if a call panicked in it, for example in a comparator, so that its writes may be
+    /// incomplete.
     broken: bool,
 }
 
@@ -236,7 +238,7 @@ impl Held {
         Ok(())
     }
 
-    /// What only transactions that lock have.
+    /// Returns the locking transaction, or an error for an optimistic one.
     fn locking(&mut self) -> Result<&mut karstdb::Transaction> {
         match &mut self.engine {
             Engine::Locking(it) => Ok(it),
@@ -251,7 +253,7 @@ impl Held {
         self.locking().is_ok_and(|it| it.state() == Some(TransactionState::Prepared))
     }
 
-    /// What a task asks for.
+    /// Carries out a request of a task.
     async fn answer(&mut self, asked: Asked, family: &ColumnFamily) -> Result<Outcome> {
         match asked {
             Asked::Get(key, options) => {
@@ -336,7 +338,7 @@ impl Transaction {
         })
     }
 
-    /// The same of one that a call has broken, too.
+    /// Like [`Transaction::with`], but also for a transaction that a panic has broken.
     fn with_any<T: Send>(
         &self,
         py: Python<'_>,
@@ -359,7 +361,7 @@ impl Transaction {
         let (place, shared) = (self.place.clone(), self.shared.clone());
         let family = self.family(family)?.clone();
         Ok(Operation::new(async move {
-            // It lives as long as the operation, so that the last one out closes it.
+            // The operation keeps the database alive until its end.
             let _shared = shared;
             let mut turn = place.turn_async().await;
             let held = turn.held();
@@ -388,7 +390,7 @@ impl Transaction {
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
-    /// The values of keys as the transaction sees them, `None` for those that are not there.
+    /// Returns the values of keys as the transaction sees them, `None` for those that do not exist.
     #[pyo3(signature = (keys, column_family=None, *, snapshot=None, **read))]
     fn multi_get<'py>(
         &self,
@@ -404,8 +406,8 @@ impl Transaction {
         Outcome::Values(values).into_python(py)
     }
 
-    /// The value of a key. A transaction that locks has the key locked from now on; the commit of
-    /// an optimistic one fails if anybody else writes the key.
+    /// Returns the value of a key. A locking transaction holds the key's lock from now on; the
+    /// commit of an optimistic one fails if another writer changes the key.
     #[pyo3(signature = (key, column_family=None, *, exclusive=true, snapshot=None, **read))]
     fn get_for_update<'py>(
         &self,
@@ -464,13 +466,13 @@ impl Transaction {
         self.with(py, |held| both!(held, it => it.merge_cf(family, key, operand)))
     }
 
-    /// Writes everything at once. An optimistic transaction fails with `Busy` if others have
-    /// written what it depends on; it can only be rolled back then.
+    /// Commits the transaction atomically. An optimistic transaction fails with `Busy` if others
+    /// have written keys that it depends on; it can then only be rolled back.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, Held::commit)
     }
 
-    /// Gives up everything and lets go of the locks.
+    /// Discards all writes and releases the locks.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
         self.with_any(py, Held::rollback)
     }
@@ -480,22 +482,22 @@ impl Transaction {
         self.with(py, |held| both!(held, it => it.set_save_point()))
     }
 
-    /// Takes back what was done since the last save point, and that save point.
+    /// Undoes all changes since the last save point, and removes that save point.
     fn rollback_to_save_point(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |held| both!(held, it => it.rollback_to_save_point()))
     }
 
-    /// Forgets the last save point and keeps what was done since.
+    /// Removes the last save point and keeps the changes since.
     fn pop_save_point(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |held| both!(held, it => it.pop_save_point()))
     }
 
-    /// From now on a key that is locked must not have been written by others since this moment.
+    /// Takes a snapshot: keys locked from now on must not have been written by others since.
     fn set_snapshot(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |held| both!(held, it => it.set_snapshot()))
     }
 
-    /// Forgets the snapshot.
+    /// Removes the snapshot.
     fn clear_snapshot(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |held| {
             both!(held, it => it.clear_snapshot());
@@ -503,7 +505,7 @@ impl Transaction {
         })
     }
 
-    /// `None` if none was set.
+    /// Returns the snapshot, or `None` if none was set.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Option<Snapshot>> {
         let taken = self.with(py, |held| Ok(both!(held, it => it.snapshot().cloned())))?;
         Ok(taken.map(|taken| {
@@ -511,7 +513,7 @@ impl Transaction {
         }))
     }
 
-    /// Gives it a name of 1 to 512 bytes, which `prepare` needs.
+    /// Sets a name of 1 to 512 bytes, which `prepare` needs.
     fn set_name(&self, py: Python<'_>, name: Given) -> PyResult<()> {
         self.with(py, |held| held.locking()?.set_name(name))
     }
@@ -524,18 +526,19 @@ impl Transaction {
         Ok(name.map(|name| PyBytes::new(py, &name)))
     }
 
-    /// The first phase of two: what was written survives a crash, and can be committed or rolled
-    /// back afterwards.
+    /// Prepares the transaction, the first of two phases: its writes survive a crash, and can be
+    /// committed or rolled back afterwards.
     fn prepare(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |held| held.locking()?.prepare())
     }
 
-    /// From now on it waits for locks for so many milliseconds; negative: for ever; 0: not at all.
+    /// Sets the time that it waits for a lock in milliseconds: negative without a limit, 0 for not
+    /// waiting.
     fn set_lock_timeout(&self, py: Python<'_>, milliseconds: i64) -> PyResult<()> {
         self.with(py, |held| held.locking()?.set_lock_timeout(milliseconds))
     }
 
-    /// A cursor over a column family as the transaction sees it now. It locks nothing.
+    /// Returns a cursor over a column family as the transaction sees it now. It takes no locks.
     #[pyo3(signature = (column_family=None, *, snapshot=None, lower=None, upper=None, **read))]
     fn iter(
         &self,
@@ -571,18 +574,18 @@ impl Transaction {
                 return Ok(());
             }
             if failed {
-                // Only of one that is prepared something is left when this fails.
+                // A failed rollback matters only for a prepared transaction, which remains.
                 let prepared = held.is_prepared();
                 return if prepared { held.rollback() } else { held.rollback().or(Ok(())) };
             }
             held.commit().inspect_err(|_| {
-                // The commit's error is the one to be told of.
+                // The commit's error is returned, not the rollback's.
                 let _ = held.rollback();
             })
         })
     }
 
-    /// Whether it was committed or rolled back.
+    /// `True` if it was committed or rolled back.
     #[getter]
     fn ended(&self, py: Python<'_>) -> PyResult<bool> {
         self.with_any(py, |held| Ok(held.ended))

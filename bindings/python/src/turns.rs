@@ -1,4 +1,4 @@
-//! Things that one call at a time may have, of threads and of tasks.
+//! Objects used by one call at a time, of threads and of tasks.
 
 use crate::error::Busy;
 use crate::shared::{Owned, lock};
@@ -8,30 +8,30 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::thread::ThreadId;
 
-/// Who has the thing out of its place.
+/// The user that currently holds the object.
 #[derive(Clone, Copy, PartialEq)]
 enum User {
     Task,
     Thread(ThreadId),
 }
 
-/// Something that calls take turns with.
+/// An object that calls use in turns.
 pub trait TakesTurns: Send {
-    /// What it is, for messages.
+    /// Name of the object for messages.
     const NAME: &'static str;
 
-    /// A call that had it panicked.
+    /// Called if a call that held the object panicked.
     fn panicked(&mut self) {}
 }
 
-/// Where a thing is between calls. One call at a time has it; others wait for their turn.
+/// Place of an object between calls. One call at a time holds it; others wait for their turn.
 pub struct Place<T: TakesTurns> {
     state: Mutex<State<T>>,
     returned: Condvar,
 }
 
 struct State<T: TakesTurns> {
-    /// Or who has it.
+    /// The object, or the user that holds it.
     held: Result<Owned<T>, User>,
     waiting: Vec<Waker>,
 }
@@ -52,8 +52,8 @@ impl<T: TakesTurns> Place<T> {
         }
     }
 
-    /// For a call that blocks. It does not wait for a task, which this thread may have to drive,
-    /// nor for itself.
+    /// Takes the object for a blocking call. Returns `Busy` if a task or this thread holds it,
+    /// because this thread may have to drive the task.
     pub fn turn(self: &Arc<Self>) -> PyResult<Turn<T>> {
         let me = User::Thread(std::thread::current().id());
         let mut state = lock(&self.state);
@@ -83,7 +83,7 @@ impl<T: TakesTurns> Place<T> {
     }
 }
 
-/// The thing, which goes back to its place when whoever has it is done or given up.
+/// The held object, which returns to its place when this is dropped.
 pub struct Turn<T: TakesTurns> {
     held: Option<Owned<T>>,
     place: Arc<Place<T>>,
@@ -98,7 +98,7 @@ impl<T: TakesTurns> Turn<T> {
 impl<T: TakesTurns> Drop for Turn<T> {
     fn drop(&mut self) {
         let Some(mut held) = self.held.take() else { return };
-        // In a fork somebody who is not there may have the lock.
+        // In a fork the lock may be held by a thread that does not exist here.
         if !held.is_here() {
             return;
         }

@@ -76,7 +76,7 @@ async def _aexit(self, kind, value, traceback):
     try:
         await self.commit_async()
     except Exception as error:
-        # The commit's error is the one to be told of.
+        # The commit's error is raised, not the rollback's.
         self.__exit__(type(error), error, error.__traceback__)
         raise
 
