@@ -643,7 +643,7 @@ unsafe fn entry(iterator: *const ffi::rocksdb_iterator_t) -> Entry {
 }
 
 /// Transaction options with the lock timeout of KarstDB's side. Batches take no locks, because
-/// RocksDB can skip them for ranges only in the whole database; the driver writes no locked key.
+/// RocksDB cannot skip the locks of ranges alone; the driver writes no locked key.
 fn transaction_options(policy: Policy) -> *mut ffi::rocksdb_transactiondb_options_t {
     // SAFETY: new options, which the caller frees.
     unsafe {
