@@ -36,7 +36,7 @@ def test_keys_are_in_the_order_of_the_function(tmp_path):
         assert list(db) == [b"3", b"5", b"20", b"100"]
         db.flush()
         db[b"7"] = b"v7"
-        # What the function calls the same key is one.
+        # Keys that the function finds equal are one key.
         assert db[b"7"] == db[b"07"] == b"v7"
         assert list(db.keys(lower=b"4", upper=b"100")) == [b"5", b"7", b"20"]
         assert list(db.keys(backwards=True)) == [b"100", b"20", b"7", b"5", b"3"]
@@ -65,7 +65,7 @@ def test_built_in_ones_go_by_name(tmp_path):
         assert list(db) == [b"b", b"a"]
     with pytest.raises(karstdb.InvalidArgument, match="ReverseBytewise"):
         karstdb.open(tmp_path, comparator="leveldb.BytewiseComparator")
-    # The database knows it.
+    # A built-in comparator is found by the name in the database.
     with karstdb.open(tmp_path) as db:
         assert list(db) == [b"b", b"a"]
     with pytest.raises(karstdb.InvalidArgument, match="not built in"):
@@ -87,7 +87,7 @@ def test_each_column_family_has_its_own(tmp_path):
                 "numbers": [b"1", b"9", b"10"],
                 "back": [b"9", b"10", b"1"],
             }
-    # One that is given for the database is that of the families that are made with it.
+    # A comparator given for the database applies to families created with it.
     for _ in range(2):
         with karstdb.open(tmp_path / "all", {"comparator": NUMBERS}, {"more": {}}) as db:
             more = db.get_column_family("more")
@@ -153,7 +153,7 @@ def test_a_write_that_it_raises_on_ends_the_writes_and_loses_nothing(tmp_path):
     for n in range(40):
         batch.put(b"b%02d" % n, b"2")
     fragile.armed = True
-    # It is logged, and inserted now or by the next one who looks.
+    # The batch is logged, and inserted now or by the next read.
     with pytest.raises(karstdb.CallbackFailed) as raised:
         db.write(batch)
         db.get(b"x")
@@ -162,7 +162,7 @@ def test_a_write_that_it_raises_on_ends_the_writes_and_loses_nothing(tmp_path):
         with pytest.raises(karstdb.Panicked, match="opened anew"):
             refused()
     db.close()
-    # Whoever opens it inserts what was logged.
+    # An opening inserts the logged batch.
     with pytest.raises(karstdb.CallbackFailed):
         karstdb.open(tmp_path, **named).get(b"a")
     fragile.armed = False

@@ -254,7 +254,7 @@ def test_copies_and_backups_in_tasks(tmp_path):
         async def work():
             with pytest.raises(karstdb.NotFound, match="no backup"):
                 await backups.restore_db_from_latest_backup_async(tmp_path / "none")
-            # Calls of one engine take turns, and others go on meanwhile.
+            # Calls of one engine take turns, and other tasks run meanwhile.
             outcomes = await asyncio.gather(
                 backups.create_new_backup_async(db, flush_before_backup=True, app_metadata=b"first"),
                 backups.create_new_backup_async(db),
@@ -316,7 +316,7 @@ def test_a_backup_that_is_cancelled_leaves_the_engine_whole(tmp_path):
             ended_early += asyncio.run(cancelled(backups.create_new_backup_async(db), steps))
             ended_early += asyncio.run(cancelled(backups.verify_backup_async(1), steps))
         assert ended_early > 0
-        # Each backup that is there is whole, and another one can be made.
+        # Each existing backup is complete, and another one can be made.
         made = backups.create_new_backup(db)
         for info in backups.get_backup_info():
             backups.verify_backup(info.backup_id)
@@ -349,7 +349,7 @@ def test_a_checkpoint_that_is_cancelled_leaves_nothing_or_all(tmp_path):
         asyncio.run(db.create_checkpoint_async(tmp_path / "whole"))
         entries = list(db.items())
     for _ in range(30_000):
-        # What was made is taken away soon.
+        # The unfinished copy is removed soon.
         if not list(tmp_path.glob("*.tmp")):
             break
         time.sleep(0.01)
@@ -406,7 +406,7 @@ def test_the_life_of_a_database_in_tasks(tmp_path):
             with pytest.raises(karstdb.Closed):
                 await call()
         await db.close_async()
-        # It is closed in time to be opened again, also if the task did not stay for it.
+        # The database is closed before the next opening, even if the task was cancelled.
         db = karstdb.open(tmp_path / "db")
         task = asyncio.ensure_future(db.close_async())
         await asyncio.sleep(0)
