@@ -1,6 +1,6 @@
-//! A family that takes files behind all that it has, which one lane writes: batches, and files that
-//! are ingested in front of everything and behind it. It is held against the list of the changes
-//! of each key.
+//! A column family with `cf_allow_ingest_behind`, written by one lane with batches, files ingested
+//! on top and files ingested behind, and compared with a model that holds the visible value of each
+//! key.
 
 use super::calls::Store;
 use super::outcomes::Outcomes;
@@ -25,7 +25,7 @@ fn failed(error: Error) -> Wrong {
     Wrong::Failed(format!("column family {NAME}: {error}"))
 }
 
-/// How the changes of a step come.
+/// Ways in which a step's changes reach the family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Batch,
@@ -33,7 +33,7 @@ enum Way {
     FileBehind,
 }
 
-/// A step, which follows from the seed and its number: at most one change of each key, by key.
+/// A step, derived from the seed and its number: at most one change of each key, by key.
 struct Step {
     way: Way,
     changes: BTreeMap<u64, Option<Vec<u8>>>,
@@ -56,7 +56,7 @@ fn step_of(seed: u64, number: u64) -> Step {
 pub(crate) struct Behind {
     outcomes: Outcomes,
     seed: u64,
-    /// The newest change of each key, which is `None` for a deletion.
+    /// Newest change of each key; `None` for a deletion.
     shown: BTreeMap<u64, Option<Vec<u8>>>,
 }
 
@@ -69,7 +69,7 @@ impl Behind {
         Ok(behind)
     }
 
-    /// Takes a step that took place into the model.
+    /// Applies a step that took place to the model.
     fn apply(&mut self, number: u64) {
         let step = step_of(self.seed, number);
         for (key, value) in step.changes {
@@ -89,7 +89,7 @@ impl Behind {
         db.column_family(NAME).ok_or_else(lost)
     }
 
-    /// The next step. Files are made in `folder`.
+    /// Runs the next step. Files are made in `folder`.
     pub(crate) fn step(
         &mut self,
         store: &Store,
@@ -131,7 +131,8 @@ impl Behind {
             let move_files = random.one_in(2);
             let how = IngestExternalFileOptions { ingest_behind, move_files, ..Default::default() };
             match db.ingest_external_files(&[IngestExternalFileArg::new(&family, [&path], how)]) {
-                // The last level has a file there, or entries of number 0 lie above it.
+                // The last level has an overlapping file, or entries with sequence number 0 lie
+                // above it.
                 Err(e) if ingest_behind && e.kind() == ErrorKind::InvalidArgument => done = false,
                 ingested => ingested.map_err(failed)?,
             }
@@ -146,7 +147,7 @@ impl Behind {
         self.check(db)
     }
 
-    /// Settles what a killed process has left open: whether its last step took place, as a whole.
+    /// Decides whether the last step of a killed process took place, as a whole.
     fn settle(&mut self, db: &Db) -> Result<(), Wrong> {
         let Some(number) = self.outcomes.undecided() else { return Ok(()) };
         let (step, family) = (step_of(self.seed, number), Self::family(db)?);
@@ -160,7 +161,7 @@ impl Behind {
             done = Some(found.as_deref() == value.as_deref());
             break;
         }
-        // Where no key tells, everything shows the same either way.
+        // If no key tells, both outcomes show the same.
         let done = done.unwrap_or(true);
         self.outcomes.end(number, done)?;
         if done {
@@ -169,7 +170,8 @@ impl Behind {
         Ok(())
     }
 
-    /// It has what it must have. `settle`: what is undecided is decided first.
+    /// Compares the family with the model. With `settle`, an undecided step is decided first;
+    /// without it, the comparison is skipped while one is undecided.
     pub(crate) fn verify(&mut self, db: &Db, settle: bool) -> Result<(), Wrong> {
         if settle {
             self.settle(db)?;
@@ -180,7 +182,7 @@ impl Behind {
         self.check(db)
     }
 
-    /// All keys, by get and by an iterator.
+    /// Compares all keys with the model, by get and by an iterator.
     fn check(&self, db: &Db) -> Result<(), Wrong> {
         let family = Self::family(db)?;
         let o = ReadOptions { total_order_seek: true, ..ReadOptions::default() };

@@ -1,5 +1,5 @@
-//! Whether the garbage of blob files that the MANIFEST counts is exact: all values of a file but
-//! those that an entry of a table refers to.
+//! Checks the MANIFEST's count of garbage in blob files: it must equal all values of a file minus
+//! those that table entries refer to.
 
 use super::wrong::Wrong;
 use crate::table_file::TableFile;
@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 /// Number of values and bytes of their records, by the number of the blob file.
 type References = BTreeMap<u64, (u64, u64)>;
 
-/// Holds what the MANIFEST says of a family's blob files against the family's tables. Blocks.
+/// Compares the garbage that the MANIFEST counts in a family's blob files with the references in
+/// its tables. Blocks.
 ///
-/// Entities have no columns in blob files here, as nobody writes any.
+/// Entities are not looked into for blob references, because no lane writes entities.
 pub(crate) fn check(db: &Db, family: &ColumnFamily) -> Result<(), Wrong> {
     let failed = |error: Error| Wrong::Failed(format!("garbage of {}: {error}", family.name()));
     db.disable_file_deletions().map_err(failed)?;

@@ -1,9 +1,8 @@
-//! The calls of a lane to the open database: each in its blocking form for a lane that has a
-//! thread, and in its asynchronous form for one that is a future among many.
+//! The calls of a lane to the open database: blocking for a lane that has a thread, asynchronous
+//! for one that is a future among many.
 //!
-//! In: what is wanted, by the number of a column family. Out: copies of what was found. A lane of a
-//! thread waits for nothing: its calls block, so its future is ready when it is polled first
-//! ([`run_blocking`]).
+//! In: a request, with column families by number. Out: copies of what was found. The future of a
+//! lane with a thread is ready at its first poll, because its calls block ([`run_blocking`]).
 
 use super::options::FrontKind;
 use super::plan::{Account, Change};
@@ -26,10 +25,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// An entry that was found.
+/// Key and value of an entry that was found.
 pub(crate) type Found = (Vec<u8>, Vec<u8>);
 
-/// A call in the form that the lane makes calls in.
+/// Makes a call in the lane's form, blocking or asynchronous.
 macro_rules! call {
     ($calls:expr, $blocking:expr, $asynchronous:expr) => {
         if $calls.asynchronous { $asynchronous.await } else { $blocking }
@@ -43,8 +42,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Open it with all families that it has, and with those of `names` and `more` made if they are
-    /// missing. Its own are those of `names`.
+    /// Opens the database with all families that it has, and creates those of `names` and `more`
+    /// that are missing. `families` of the result are those of `names`.
     pub(crate) fn open(
         path: &Path,
         options: &Options,
@@ -54,7 +53,7 @@ impl Store {
     ) -> Result<Store> {
         let mut all: Vec<String> = names.to_vec();
         all.extend(more.iter().map(ToString::to_string));
-        // Why not an error: there may be no database yet.
+        // An error is ignored because there may be no database yet.
         let present = Db::list_column_families(path, options).unwrap_or_default();
         let others: Vec<String> = present.into_iter().filter(|name| !all.contains(name)).collect();
         all.extend(others);
@@ -87,12 +86,12 @@ impl Store {
     }
 }
 
-/// Another was met: a transaction that fails so is given up.
+/// Returns true for the conflicts with other transactions that make a transaction give up.
 pub(crate) fn met_another(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Busy | ErrorKind::TimedOut | ErrorKind::Deadlock | ErrorKind::Expired)
 }
 
-/// Run a lane that makes blocking calls.
+/// Runs a lane that makes blocking calls.
 pub(crate) fn run_blocking<F: Future>(lane: F) -> F::Output {
     match pin!(lane).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -100,7 +99,7 @@ pub(crate) fn run_blocking<F: Future>(lane: F) -> F::Output {
     }
 }
 
-/// Calls in one of both forms.
+/// Calls in blocking or asynchronous form.
 #[derive(Clone)]
 pub(crate) struct Calls {
     pub(crate) store: Arc<Store>,
@@ -133,7 +132,7 @@ impl Calls {
         found.into_iter().map(|value| Ok(value?.map(|value| value.to_vec()))).collect()
     }
 
-    /// All entries from `first` to `last`, both included, in the order of the walk.
+    /// Returns all entries from `first` to `last`, both included, in the order of the walk.
     pub(crate) async fn walk(
         &self,
         o: &ReadOptions,
@@ -159,8 +158,7 @@ impl Calls {
             }
         }
         if bounded && iter.valid() {
-            // Beyond a bound: that it stands here is wrong, and is told as an entry that nobody
-            // wrote.
+            // An entry beyond the bound is a mismatch, and is reported as an unexpected entry.
             found.push((iter.key().to_vec(), iter.value().to_vec()));
         }
         Ok(found)
@@ -173,7 +171,8 @@ impl Calls {
         }
     }
 
-    /// The call for one entry, if there is one in front of which nothing stands.
+    /// Writes one entry by its single call. Returns `None` for a range, and for a database that
+    /// locks, because the call would bypass the locks.
     pub(crate) async fn write_one(
         &self,
         o: &WriteOptions,
@@ -206,7 +205,8 @@ impl Calls {
         })
     }
 
-    /// The entries of a batch. `ranges`: ranges are deleted as such, rather than key by key.
+    /// Adds a change to a batch. With `ranges`, a range is one range deletion rather than one
+    /// deletion a key.
     pub(crate) fn add(
         &self,
         batch: &mut WriteBatch,
@@ -236,7 +236,7 @@ impl Calls {
                 let (first, last) =
                     (places.first().expect("a range has rows"), places.last().expect("it has"));
                 let (family, begin) = of(first);
-                // The least key behind the last.
+                // The least key after the last.
                 let end = [&of(last).1[..], &[0]].concat();
                 batch.delete_range_cf(family, begin, end)
             }
@@ -247,8 +247,8 @@ impl Calls {
         }
     }
 
-    /// Makes the changes by files that are made in `folder` and ingested, all at once. Of each
-    /// family one file has as many changes as go into one: each key once, ranges first.
+    /// Makes the changes by files that are written in `folder` and ingested all at once. A file of
+    /// a family takes changes until a key repeats; a range deletion has a file of its own.
     pub(crate) async fn ingest(
         &self,
         shape: &Shape,
@@ -256,7 +256,7 @@ impl Calls {
         folder: &Path,
         move_files: bool,
     ) -> Result<()> {
-        // Why ignored: whoever cannot write there says so next.
+        // An error is ignored because the next write there reports it.
         let _ = std::fs::create_dir_all(folder);
         let mut args = Vec::new();
         for (number, family) in self.store.families.iter().enumerate() {
@@ -306,7 +306,7 @@ impl Calls {
         call!(self, self.db().ingest_external_files(&args), self.db().ingest_external_files_async(&args))
     }
 
-    /// The entry that adds to an account.
+    /// Adds the merge that adds to an account.
     pub(crate) fn add_to_account(&self, batch: &mut WriteBatch, at: Account, amount: u64) -> Result<()> {
         batch.merge_cf(self.family(at.family), account(at.number), amount.to_le_bytes())
     }
@@ -340,7 +340,7 @@ impl Calls {
         .map(drop)
     }
 
-    /// A transaction, if there is a database that has them.
+    /// Begins a transaction; returns `None` if the database has none.
     pub(crate) fn begin(
         &self,
         o: &WriteOptions,
@@ -373,7 +373,7 @@ pub(crate) enum Txn {
     Locking(Transaction),
 }
 
-/// A call that a transaction of each kind has in both forms.
+/// Makes a call that both kinds of transaction have in both forms.
 macro_rules! in_both {
     ($calls:expr, $txn:expr, $t:ident => $blocking:expr, $asynchronous:expr) => {
         match $txn {
@@ -383,7 +383,8 @@ macro_rules! in_both {
     };
 }
 
-/// A call that waits in a transaction that locks only.
+/// Makes a call that is asynchronous only in a pessimistic transaction; an optimistic one does not
+/// wait in it.
 macro_rules! in_locking {
     ($calls:expr, $txn:expr, $t:ident => $blocking:expr, $asynchronous:expr) => {
         match $txn {
@@ -417,7 +418,7 @@ impl Txn {
         }
     }
 
-    /// Set a key to what no row holds; it is rolled back to a save point.
+    /// Sets a key to a value that no row holds, before a rollback to a save point.
     pub(crate) async fn put_nonsense(&mut self, calls: &Calls, shape: &Shape, place: Place) -> Result<()> {
         let (f, key) = (calls.family(place.family).clone(), shape.key(place.lane, place.row));
         in_locking!(calls, self, t => t.put_cf(&f, key, b"nonsense"), t.put_cf_async(&f, &key, b"nonsense"))
@@ -437,7 +438,7 @@ impl Txn {
         }
     }
 
-    /// What the transaction sees in a row.
+    /// Returns the row's value as the transaction sees it.
     pub(crate) async fn get(
         &mut self,
         calls: &Calls,
@@ -450,7 +451,7 @@ impl Txn {
         Ok(value.map(|value| value.to_vec()))
     }
 
-    /// Add to an account by reading it for update and putting it.
+    /// Adds to an account by reading it for update and putting the sum.
     pub(crate) async fn add_to_account(&mut self, calls: &Calls, at: Account, amount: u64) -> Result<()> {
         let (f, key, o) = (calls.family(at.family).clone(), account(at.number), ReadOptions::default());
         let found = match self {
@@ -491,7 +492,7 @@ impl Txn {
     }
 }
 
-/// A counter's number; what is none counts as nothing, and the sum tells of it.
+/// Decodes a counter; a value of another length counts as 0, and the sum shows it.
 pub(crate) fn number_of(value: &[u8]) -> u64 {
     value.try_into().map_or(0, u64::from_le_bytes)
 }

@@ -1,5 +1,5 @@
-//! Checkpoints and backups of the database that is stressed. Each is opened for reading, and what
-//! it has is held against what the rows were between the beginning and now.
+//! Checkpoints and backups of the stressed database. Each is opened for reading, and its rows are
+//! compared with the states that they had between the beginning of the copy and now.
 
 use super::calls::{Calls, Store};
 use super::counts::Count;
@@ -16,12 +16,12 @@ use karst_engine::{
 use std::path::Path;
 use std::sync::Arc;
 
-/// Rows of each family that are looked at in a copy.
+/// Rows of each family that are compared in a copy.
 const ROWS_OF_A_COPY: usize = 100;
-/// Backups that stay.
+/// Number of backups that are kept.
 const BACKUPS_KEPT: usize = 3;
 
-/// Removes what lives before have left of their copies. Backups stay.
+/// Removes copies left by earlier lives. Backups stay.
 pub(crate) fn remove_left(db: &Path) -> std::io::Result<()> {
     let prefix = beside(db, ".copy-");
     let prefix = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -35,7 +35,7 @@ pub(crate) fn remove_left(db: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The same of everything beside the database that is made of it.
+/// Removes copies, backups and everything else made of the database beside it.
 pub(crate) fn remove_all(db: &Path) -> std::io::Result<()> {
     remove_left(db)?;
     for directory in [beside(db, ".backups"), super::whole_copies::folder(db)] {
@@ -48,7 +48,7 @@ pub(crate) fn remove_all(db: &Path) -> std::io::Result<()> {
 }
 
 impl Lane {
-    /// Takes a checkpoint, looks into it and removes it. Blocks.
+    /// Takes a checkpoint, compares it with the expected state and removes it. Blocks.
     pub(super) async fn checkpoint(&mut self) -> Result<(), Wrong> {
         let failed = Self::failed("a checkpoint");
         let db = self.calls.store.db().clone();
@@ -61,13 +61,14 @@ impl Lane {
         self.compare(&path, "a checkpoint", before).await
     }
 
-    /// Makes a backup, restores it, looks into that and removes it. Blocks.
+    /// Makes a backup, restores it elsewhere, compares that with the expected state and removes it.
+    /// Blocks.
     pub(super) async fn back_up(&mut self) -> Result<(), Wrong> {
         let failed = Self::failed("a backup");
         let db = self.calls.store.db().clone();
         let options = BackupEngineOptions::new(beside(db.path(), ".backups"));
         let mut engine = match BackupEngine::open(&options, db.env()) {
-            // Another lane makes one.
+            // Another lane makes a backup.
             Err(e) if e.kind() == ErrorKind::Locked => return Ok(()),
             opened => opened.map_err(&failed)?,
         };
@@ -89,7 +90,7 @@ impl Lane {
         self.compare(&path, "a backup", before).await
     }
 
-    /// Rows of every family, as they stand before a copy is made.
+    /// Draws rows of every family, with their states before a copy is made.
     fn rows_to_compare(&mut self) -> Vec<Vec<(Key, Place, Row)>> {
         let (families, all) = (self.shared.expected.shape.families, self.shared.ordered.len());
         let mut chosen = Vec::new();
@@ -105,7 +106,7 @@ impl Lane {
         chosen
     }
 
-    /// Holds a copy against rows as they were before it was made, and removes it.
+    /// Compares a copy with rows as they were before it was made, and removes it.
     async fn compare(
         &self,
         path: &Path,

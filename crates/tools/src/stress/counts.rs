@@ -1,11 +1,11 @@
-//! What a life has done, by kind: counted by its lanes, said by the life on its standard output,
-//! summed by whoever watches it.
+//! Counts of a life's work by kind: lanes add to them, the life prints them on its standard output,
+//! the watching process sums them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counts {
     ($($name:ident = $text:literal),* $(,)?) => {
-        /// What is counted.
+        /// Kinds of work counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Count { $($name),* }
 
@@ -53,7 +53,7 @@ counts! {
     Bytes = "bytes written",
 }
 
-/// Numbers of all kinds.
+/// Counters of all kinds.
 pub(crate) struct Counts([AtomicU64; Count::ALL.len()]);
 
 impl Default for Counts {
@@ -64,7 +64,7 @@ impl Default for Counts {
 
 impl Counts {
     pub(crate) fn add(&self, what: Count, number: u64) {
-        // Ordering: nothing is read on account of it.
+        // Ordering: no other data is read depending on a counter.
         self.0[what as usize].fetch_add(number, Ordering::Relaxed);
     }
 

@@ -1,5 +1,5 @@
-//! A small executor that knows nothing of KarstDB, as a user's may: it polls what was woken, on one
-//! thread, and sleeps otherwise. So the database's futures are completed by its own threads.
+//! A small single-threaded executor that knows nothing of KarstDB, like one a user may have: it
+//! polls woken futures and otherwise sleeps, so the database's own threads complete its futures.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// The numbers of futures that were woken.
+/// Numbers of the futures that were woken.
 #[derive(Default)]
 struct Woken {
     numbers: Mutex<VecDeque<usize>>,
@@ -26,7 +26,7 @@ impl Wake for Of {
     }
 }
 
-/// Run all of these to their ends.
+/// Runs all futures to completion; returns their outputs.
 pub(crate) fn run_all<T>(futures: Vec<Pin<Box<dyn Future<Output = T> + '_>>>) -> Vec<T> {
     let woken = Arc::new(Woken::default());
     woken.numbers.lock().expect("nobody panics with it").extend(0..futures.len());

@@ -1,15 +1,16 @@
-//! What the database must hold: for each row the state it is in and the one it is about to get, in
-//! files outside of the database, so that the next process knows what the killed one was told.
+//! The expected state of the database: for each row its current state and the one that an operation
+//! under way may give it, in files outside of the database, so that the next process knows which
+//! operations the killed one saw acknowledged.
 //!
-//! A file for each lane: a head, then a slot for each row and family. A lane writes into it with
-//! plain writes before and after each of its operations; a process that is killed loses nothing of
-//! what the page cache has. The order is what makes it exact: the rows' next states, then the
-//! operation, then the head, which says that it has ended and how, then the rows' states. So
-//! whatever the moment of death, an operation that was acknowledged is known to have been, and of
-//! the one that was not, all rows are known.
+//! Each lane has a file: a head, then a slot for each row and family. The lane updates it with
+//! plain writes before and after each operation; data in the page cache survives the kill of a
+//! process. Ordering: first the rows' next states with the operation's number, then the operation,
+//! then the head with its outcome, then the rows' states. At any moment of death, the outcome of an
+//! acknowledged operation is known, and so are all rows of the one that was not acknowledged.
 //!
-//! The same in memory for all threads, as readers look at others' rows too: [`Expected::judge`]
-//! says whether what was found could have been there at some moment between two looks at the row.
+//! All threads share the state in memory too, because readers read other lanes' rows:
+//! [`Expected::judge`] decides if a value could have been in a row at some moment between two reads
+//! of its state.
 
 use super::rows::{Place, Shape};
 use std::fs::File;
@@ -20,37 +21,37 @@ use std::sync::Mutex;
 
 const SLOT: usize = 32;
 
-/// A row: its state, and while an operation on it is under way the one it may get.
+/// A row: its state, and the one that an operation under way may give it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) now: u64,
     pub(crate) next: u64,
-    /// The operation that is under way; 0 for none.
+    /// Number of the operation under way; 0: none.
     pub(crate) operation: u64,
-    /// How often it began or ended to be under way, in this process.
+    /// Number of writes of this row in this process: one as an operation begins, one as it ends.
     pub(crate) version: u64,
 }
 
-/// What a lane has done.
+/// Progress of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The last operation that has ended, and whether it took place.
+    /// Last operation that ended, and true if it took place.
     pub(crate) ended: u64,
     pub(crate) kept: bool,
-    /// The last operation whose transaction was prepared.
+    /// Last operation whose transaction was prepared.
     pub(crate) prepared: u64,
-    /// The operation whose decision was begun, and what it is.
+    /// Operation whose transaction is being decided, and true for a commit.
     pub(crate) deciding: u64,
     pub(crate) commit: bool,
 }
 
-/// What [`Expected::judge`] says.
+/// Outcome of [`Expected::judge`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
     Right,
-    /// The row changed too often meanwhile.
+    /// The row changed too often between the two reads of its state.
     Undecided,
-    /// It could have been one of these only.
+    /// The value is none of these, the only possible ones.
     Wrong(Vec<Option<Vec<u8>>>),
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Read what is in a folder, or begin with an empty database's.
+    /// Reads the state from a folder, or begins with that of an empty database.
     pub(crate) fn open(folder: &Path, shape: Shape) -> io::Result<Expected> {
         std::fs::create_dir_all(folder)?;
         let (mut files, mut rows, mut heads) = (Vec::new(), Vec::new(), Vec::new());
@@ -98,12 +99,12 @@ impl Expected {
         &self.rows[place.lane * self.shape.rows * self.shape.families + self.slot(place)]
     }
 
-    /// A row as it is now.
+    /// Returns the row's current state.
     pub(crate) fn row(&self, place: Place) -> Row {
         *self.cell(place).lock().expect("nobody panics with it")
     }
 
-    /// What a lane has done.
+    /// Returns the lane's progress.
     pub(crate) fn head(&self, lane: usize) -> Head {
         *self.heads[lane].lock().expect("nobody panics with it")
     }
@@ -123,24 +124,25 @@ impl Expected {
         self.files[place.lane].write_all_at(&bytes_of([row.now, row.next, row.operation, 0]), at as u64)
     }
 
-    /// An operation of a lane begins that may bring its rows into these states.
+    /// Records that an operation begins that may bring its rows into these states.
     pub(crate) fn begin(&self, operation: u64, changes: &[(Place, u64)]) -> io::Result<()> {
         changes.iter().try_for_each(|(place, next)| {
             self.write_row(*place, |row| (row.next, row.operation) = (*next, operation))
         })
     }
 
-    /// A lane's operation has prepared its transaction.
+    /// Records that a lane's operation has prepared its transaction.
     pub(crate) fn prepared(&self, lane: usize, operation: u64) -> io::Result<()> {
         self.write_head(lane, |head| head.prepared = operation)
     }
 
-    /// A lane's operation is about to decide its transaction.
+    /// Records that a lane's operation is about to commit or roll back its transaction.
     pub(crate) fn deciding(&self, lane: usize, operation: u64, commit: bool) -> io::Result<()> {
         self.write_head(lane, |head| (head.deciding, head.commit) = (operation, commit))
     }
 
-    /// A lane's operation has ended, and has taken place or left everything as it was.
+    /// Records that a lane's operation has ended; `kept` is true if it took place, false if it
+    /// changed nothing.
     pub(crate) fn end(
         &self,
         lane: usize,
@@ -157,18 +159,18 @@ impl Expected {
         })
     }
 
-    /// What a lane's last process left undecided: its rows, and their operation.
+    /// Returns the operation that a lane's last process left undecided, and its rows.
     pub(crate) fn undecided(&self, lane: usize) -> Option<(u64, Vec<Place>)> {
         let shape = self.shape;
         let all = (0..shape.families)
             .flat_map(|family| (0..shape.rows).map(move |row| Place { lane, family, row }));
         let places: Vec<Place> = all.filter(|place| self.row(*place).operation != 0).collect();
-        // A lane's operations follow each other, so it is one.
+        // A lane has at most one operation under way, so all rows have this one.
         let operation = places.iter().map(|place| self.row(*place).operation).max()?;
         Some((operation, places))
     }
 
-    /// Whether a row can have held this at a moment since it was `before`.
+    /// Decides if a row can have held `found` at some moment since it was `before`.
     pub(crate) fn judge(&self, place: Place, before: &Row, found: Option<&[u8]>) -> Judgement {
         let after = self.row(place);
         let mut possible = Vec::new();
@@ -184,7 +186,7 @@ impl Expected {
         if texts.iter().any(|text| text.as_deref() == found) {
             return Judgement::Right;
         }
-        // With three changes a row has been nothing that is not told by its ends.
+        // With at most three writes, the row had no states but those of `before` and `after`.
         if after.version - before.version > 3 { Judgement::Undecided } else { Judgement::Wrong(texts) }
     }
 }

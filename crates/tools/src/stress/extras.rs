@@ -1,5 +1,5 @@
-//! What one lane does beside its operations with families of its own: further ones, imported ones,
-//! one with timestamps, one that takes files behind all it has; and bulk loads.
+//! Column families that one lane handles beside its operations: extra ones, imported ones, one with
+//! timestamps, one that ingests files behind its entries; and bulk loads.
 
 use super::behind::Behind;
 use super::calls::Store;
@@ -26,7 +26,8 @@ pub(crate) struct Extras {
     loads: u64,
 }
 
-/// Names of the families that the lane keeps. `timestamps`: one has them.
+/// Names of the column families that exist for the whole life of the database. `timestamps`: one of
+/// them has timestamps.
 pub(crate) fn kept_families(timestamps: bool) -> &'static [&'static str] {
     if timestamps { &[BEHIND_FAMILY, STAMPED_FAMILY] } else { &[BEHIND_FAMILY] }
 }
@@ -42,8 +43,8 @@ impl Extras {
         })
     }
 
-    /// What a life has left is what it must be. With `clean_up` what is undecided is decided, and
-    /// families that come and go are dropped.
+    /// Compares all these families with their expected states. With `clean_up`, undecided steps are
+    /// decided, and families that are created and dropped at run time are dropped.
     pub(crate) fn verify(&mut self, store: &Store, clean_up: bool) -> Result<(), Wrong> {
         self.imports.verify(store, &self.further, clean_up)?;
         self.further.verify(store, clean_up)?;
@@ -53,7 +54,7 @@ impl Extras {
         self.behind.verify(store.db(), clean_up)
     }
 
-    /// Some of it, by chance.
+    /// Runs each kind of step with the probability of its flag.
     pub(crate) fn step(
         &mut self,
         store: &Store,

@@ -1,8 +1,7 @@
-//! The command line of `karst stress`: db_stress's names where a flag means the same, and
-//! crash_test.py's `-duration` and `-interval`.
+//! The command line of `karst stress`: db_stress's flag names where a flag has the same meaning,
+//! and crash_test.py's `-duration` and `-interval`.
 //!
-//! In: the arguments. Out: [`Flags`], with the options of the database that the user wants in every
-//! life.
+//! In: the arguments. Out: [`Flags`], with the database options that the user sets for every life.
 
 use crate::bench::{info, translate};
 use crate::command_line::{Given, Span, boolean_text, flags, next_flag};
@@ -10,133 +9,132 @@ use karst_format::options::nearest;
 use std::time::Duration;
 
 flags! {
-    /// The database. Without one, a database is made in a temporary directory, and removed if all
-    /// was right.
+    /// Directory of the database. Without it, the database is made in a temporary directory, which
+    /// is removed if the run finds no error.
     db: String = String::new();
-    /// Where the expected state is kept; the database's name with `.expected` behind it if none is
-    /// given.
+    /// Directory of the expected state; by default the database's path with `.expected` appended.
     expected_values_dir: String = String::new();
-    /// Remove the database and its expected state first. Otherwise a run goes on with what the one
-    /// before has left.
+    /// Remove the database and its expected state first. Otherwise the run continues with those of
+    /// the run before.
     destroy_db_initially: bool = false;
-    /// How long it goes on: 90, 90s, 15m, 2h.
+    /// Duration of the run: 90, 90s, 15m, 2h.
     duration: Span = Span(Duration::from_secs(60));
-    /// How long the database's process lives before it is killed, on average; 0: it is never
-    /// killed.
+    /// Average time until the database's process is killed; 0: never.
     interval: Span = Span(Duration::from_secs(10));
-    /// Of so many lives one ends in order, with the database closed, rather than by SIGKILL; 0:
-    /// none.
+    /// One in N lives (processes) closes the database and exits, rather than being killed by
+    /// SIGKILL; 0: none.
     close_one_in: u64 = 6;
-    /// Of so many lives one is killed in the first moments, while it opens the database; 0: none.
+    /// One in N lives is killed within 120 ms, often while it opens the database; 0: none.
     kill_in_opening_one_in: u64 = 8;
-    /// Seed of options and operations; 0: by the clock.
+    /// Seed of the options and operations; 0: taken from the clock.
     seed: u64 = 0;
-    /// Operations of each thread in a life, shared by its futures; 0: as many as there is time for.
+    /// Operations of each thread in a life, divided among its futures; 0: unlimited.
     ops_per_thread: u64 = 0;
-    /// Threads.
+    /// Number of threads.
     threads: u64 = 4;
-    /// Of those, how many drive many operations at a time by the asynchronous calls.
+    /// Number of those threads that run many operations at a time through the asynchronous calls.
     async_threads: u64 = 1;
-    /// Operations in flight on each of them.
+    /// Operations in flight on each asynchronous thread.
     async_jobs: u64 = 16;
-    /// Keys of each column family, about.
+    /// Approximate number of keys in each column family.
     max_key: u64 = 20_000;
-    /// Column families. Every second one has counters, the others lists.
+    /// Number of column families. They alternate between counters (uint64add) and lists (string
+    /// append).
     column_families: u64 = 4;
-    /// Of 100 operations, how many are gets and multi_gets.
+    /// Percentage of operations that are gets and multi_gets.
     readpercent: u64 = 20;
-    /// Of 100 operations, how many are scans of a prefix.
+    /// Percentage of operations that are scans of a prefix.
     prefixpercent: u64 = 5;
-    /// Of 100 operations, how many are other scans, and sums of all accounts.
+    /// Percentage of operations that are other scans, or sums of all accounts.
     iterpercent: u64 = 10;
-    /// Of 100 operations, how many are batches that put, merge and delete singly.
+    /// Percentage of operations that are batches of puts, merges and single deletions.
     writepercent: u64 = 45;
-    /// Of 100 operations, how many are batches of deletes.
+    /// Percentage of operations that are batches of deletions.
     delpercent: u64 = 10;
-    /// Of 100 operations, how many delete a range.
+    /// Percentage of operations that delete a range.
     delrangepercent: u64 = 3;
-    /// Of 100 operations, how many move an amount from one account to another.
+    /// Percentage of operations that move an amount from one account to another.
     transferpercent: u64 = 7;
-    /// Of 100 writes, how many are transactions, in lives with a database that has them.
+    /// Percentage of writes that are transactions, in lives whose database supports them.
     txnpercent: u64 = 30;
-    /// Of 100 lives, how many have a database with transactions: that locks, that locks and has the
-    /// policy WritePrepared, or optimistic.
+    /// Percentage of lives whose database supports transactions: pessimistic ones with write policy
+    /// WriteCommitted or WritePrepared, or optimistic ones.
     txn_lives_percent: u64 = 60;
-    /// One write in so many is synced; 0: none.
+    /// One in N writes is synced; 0: none.
     sync_one_in: u64 = 50;
-    /// One write in so many goes past the log, and is flushed before it counts; 0: none.
+    /// One in N writes skips the log, and is acknowledged only after a flush; 0: none.
     disable_wal_one_in: u64 = 500;
-    /// One operation in so many is followed by a flush of one family or of all; 0: none.
+    /// One in N operations is followed by a flush of one or all column families; 0: none.
     flush_one_in: u64 = 2000;
-    /// One operation in so many is followed by a compaction of a range; 0: none.
+    /// One in N operations is followed by a compaction of a key range; 0: none.
     compact_range_one_in: u64 = 10_000;
-    /// One operation in so many is followed by a compaction of some files; 0: none.
+    /// One in N operations is followed by a compaction of up to 3 files; 0: none.
     compact_files_one_in: u64 = 10_000;
-    /// One operation in so many is followed by a change of options; 0: none.
+    /// One in N operations is followed by a change of an option; 0: none.
     set_options_one_in: u64 = 3000;
-    /// One operation in so many is followed by a snapshot that is read at once and again later; 0:
+    /// One in N operations is followed by a snapshot, which is read at once and again later; 0:
     /// none.
     acquire_snapshot_one_in: u64 = 300;
-    /// Operations of its lane for which a snapshot is held.
+    /// Maximum number of operations of its thread or future for which a snapshot is held.
     snapshot_hold_ops: u64 = 200;
-    /// One operation in so many of the first thread is followed by the making, filling or dropping
-    /// of a further column family; 0: none.
+    /// One in N operations of the first thread is followed by the next of three steps on an extra
+    /// column family: create, fill, drop; 0: none.
     clear_column_family_one_in: u64 = 500;
-    /// One operation in so many is followed by pausing background work for some milliseconds; 0:
-    /// none.
+    /// One in N operations is followed by a pause of background work for up to 30 ms; 0: none.
     pause_background_one_in: u64 = 20_000;
-    /// One operation in so many is followed by a question for a property; 0: none.
+    /// One in N operations is followed by reads of properties; 0: none.
     get_property_one_in: u64 = 2000;
-    /// One operation in so many is followed by a sync of the log; 0: none.
+    /// One in N operations is followed by a sync of the log; 0: none.
     sync_wal_one_in: u64 = 2000;
-    /// One operation in so many is followed by a checkpoint, which is opened and looked into; 0:
-    /// none.
+    /// One in N operations is followed by a checkpoint, which is opened and compared with the
+    /// expected state; 0: none.
     checkpoint_one_in: u64 = 2000;
-    /// One operation in so many is followed by a backup, which is restored and looked into; 0:
-    /// none.
+    /// One in N operations is followed by a backup, which is restored elsewhere and compared with
+    /// the expected state; 0: none.
     backup_one_in: u64 = 5000;
-    /// Of so many lives one begins with a backup of the whole database, which is kept, and with a
-    /// copy that is verified wholly; 0: none.
+    /// One in N lives begins with a backup of the whole database, which is kept, and a copy, all
+    /// keys of which are verified; 0: none.
     whole_copy_one_in: u64 = 5;
-    /// Of so many lives one begins with that backup restored in the database's place; 0: none.
+    /// One in N lives begins by restoring that backup in place of the database; 0: none.
     restore_in_place_one_in: u64 = 5;
-    /// One operation in so many of the first thread is followed by the export and import of a
-    /// further column family, or by dropping what was imported; 0: none.
+    /// One in N operations of the first thread is followed by the export and import of the extra
+    /// column family, or by dropping the imported one; 0: none.
     import_column_family_one_in: u64 = 1000;
-    /// One operation in so many of the first thread is followed by clipping the imported column
-    /// family; 0: none.
+    /// One in N operations of the first thread is followed by clipping the imported column family;
+    /// 0: none.
     clip_column_family_one_in: u64 = 2000;
-    /// Bytes of the timestamps of one more column family of a new database: 8, or 0, which is no
-    /// such family. Unless it is given, every second seed has none. With it no life has the policy
+    /// Size in bytes of user timestamps in an additional column family of a new database: 8, or 0
+    /// for no such family. By default every second seed has one. With it, no life uses write policy
     /// WritePrepared.
     user_timestamp_size: u64 = 8;
-    /// One operation in so many of the first thread is followed by a write to it, and by reads at a
-    /// timestamp; 0: none.
+    /// One in N operations of the first thread is followed by a write to the column family with
+    /// timestamps, and by reads at a timestamp; 0: none.
     timestamped_write_one_in: u64 = 50;
-    /// One operation in so many of the first thread is followed by a batch or a file for one more
-    /// column family, which takes files behind all that it has; 0: none.
+    /// One in N operations of the first thread is followed by a batch or a file for a column family
+    /// with cf_allow_ingest_behind; 0: none.
     ingest_behind_one_in: u64 = 300;
-    /// One operation in so many of the first thread is followed by a bulk load of another database,
-    /// which is looked into; 0: none.
+    /// One in N operations of the first thread is followed by a bulk load of another database,
+    /// which is verified; 0: none.
     bulk_load_one_in: u64 = 5000;
-    /// One write in so many is ingested as files; 0: none.
+    /// One in N writes is ingested as files; 0: none.
     ingest_external_file_one_in: u64 = 200;
-    /// Draw the options of each life. Otherwise they are the defaults and what the command line
-    /// says.
+    /// Draw random options for each life. Otherwise options have their defaults or the command
+    /// line's values.
     random_options: bool = true;
-    /// A life in which no operation ends for so long hangs.
+    /// Time without a finished operation after which a life counts as hung.
     hang_after: Span = Span(Duration::from_secs(120));
-    /// How often to say how far it is; 0: never. Unless it is given, only a terminal is told.
+    /// Interval of the progress lines; 0: none. Unless it is given, progress is shown only on a
+    /// terminal.
     progress_every: Span = Span(Duration::from_secs(5));
     /// Print the report as one line of JSON.
     json: bool = false;
-    /// For its own use: live the life of this number in this process.
+    /// Internal: run the life of this number in this process.
     life: i64 = -1;
-    /// For its own use: a life that verifies, and changes nothing.
+    /// Internal: a life that verifies and changes nothing.
     check_only: bool = false;
 }
 
-/// Parse the arguments after `karst stress`; `None` if help was asked for.
+/// Parses the arguments after `karst stress`; returns `None` if help was requested.
 pub(crate) fn parse(args: &[String]) -> Result<Option<Flags>, String> {
     let (mut flags, mut rest) = (Flags::default(), args.iter());
     while let Some(given) = next_flag(&mut rest, kind_of, unknown) {
@@ -155,7 +153,7 @@ pub(crate) fn parse(args: &[String]) -> Result<Option<Flags>, String> {
     Ok(Some(flags))
 }
 
-/// Flags, and options of the database by their own names.
+/// Returns `Some(true)` for a boolean flag or database option, `None` for an unknown name.
 fn kind_of(name: &str) -> Option<bool> {
     Flags::is_boolean(name).or_else(|| Some(info(name)?.kind == "bool"))
 }
@@ -201,7 +199,8 @@ fn check(f: &Flags) -> Result<(), String> {
     between("threads and futures", lanes(f), 1, 999)
 }
 
-/// How many streams of operations there are.
+/// Returns the number of lanes (streams of operations): one a blocking thread, `async_jobs` an
+/// asynchronous thread.
 pub(crate) fn lanes(f: &Flags) -> u64 {
     f.threads - f.async_threads + f.async_threads * f.async_jobs
 }

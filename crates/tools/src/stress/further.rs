@@ -1,8 +1,8 @@
-//! A further column family, made, filled and dropped again and again by one lane, while everything
+//! An extra column family that one lane creates, fills and drops again and again, while everything
 //! else goes on.
 //!
-//! Its steps are noted beside the expected state before and after, so that the next process knows
-//! whether it must be there, must not, or may, and what is in it.
+//! Its steps are recorded beside the expected state before and after, so that the next process
+//! knows if the family must exist, must not or may, and what it holds.
 
 use super::calls::Store;
 use super::options::Drawn;
@@ -17,7 +17,7 @@ use std::path::Path;
 const PREFIX: &str = "further";
 pub(crate) const KEYS: u64 = 60;
 
-/// The numbers of the families that were last begun to be made, made, filled, begun to be dropped
+/// Number of the last family that was about to be created, created, filled, about to be dropped,
 /// and dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Steps {
@@ -34,7 +34,7 @@ pub(crate) struct Further {
     seed: u64,
 }
 
-/// The number in the name of such a family.
+/// Returns the number in the name of such a family.
 fn number_in(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
@@ -74,7 +74,7 @@ impl Further {
         format!("{number}.{key};").into_bytes().into_iter().chain(std::iter::repeat_n(b'f', len)).collect()
     }
 
-    /// The next step: make one, fill it, or drop it.
+    /// Runs the next step: creates a family, fills it, or drops it.
     pub(crate) fn step(&mut self, store: &Store, drawn: &Drawn) -> Result<(), Wrong> {
         let (db, number) = (store.db(), self.steps.made);
         if self.steps.dropped == number {
@@ -110,7 +110,7 @@ impl Further {
         Ok(())
     }
 
-    /// The one that is there and filled.
+    /// Returns the family that exists and is filled, with its number.
     pub(crate) fn filled(&self, store: &Store) -> Result<Option<(u64, ColumnFamily)>, Wrong> {
         let number = self.steps.made;
         match self.steps.filled == number && self.steps.dropping < number {
@@ -125,7 +125,7 @@ impl Further {
         store.db().column_family(&name).ok_or_else(lost)
     }
 
-    /// The whole of one: all of its keys, or none if it may be that it was not filled.
+    /// Checks that a family has all of its keys, or none if it is not known to be filled.
     fn check_one(&self, store: &Store, family: &ColumnFamily, number: u64) -> Result<(), Wrong> {
         let o = ReadOptions { total_order_seek: true, ..ReadOptions::default() };
         let mut iter = store.db().iter_cf(&o, family).map_err(failed)?;
@@ -149,8 +149,8 @@ impl Further {
         Ok(())
     }
 
-    /// What a life has left: what must be there is, what must not is not, and what is there is
-    /// whole. With `clean_up` nothing of it is left.
+    /// Checks after opening that a family exists if it must, does not if it must not, and holds all
+    /// of its keys. With `clean_up`, drops it.
     pub(crate) fn verify(&mut self, store: &Store, clean_up: bool) -> Result<(), Wrong> {
         let steps = self.steps;
         let mut present = Vec::new();
@@ -169,7 +169,7 @@ impl Further {
             self.family(store, steps.made)?;
         }
         if clean_up {
-            // Noted before and after, as this process may be killed in between, too.
+            // Recorded before and after, because this process too may be killed in between.
             self.note(|steps| steps.dropping = steps.making)?;
             for family in &present {
                 store.db().drop_column_family(family).map_err(failed)?;

@@ -1,8 +1,8 @@
-//! A column family that is exported, imported under another name, clipped to a range of its keys
-//! and dropped, again and again by one lane, while everything else goes on.
+//! A column family that one lane exports, imports under another name, clips to a range of its keys
+//! and drops, again and again, while everything else goes on.
 //!
-//! Its steps are noted beside the expected state before and after, as those of [`Further`] are,
-//! which is what it is made of.
+//! The family is made of a [`Further`] family. Its steps are recorded beside the expected state
+//! before and after, as that family's are.
 
 use super::blob_garbage;
 use super::calls::Store;
@@ -24,9 +24,9 @@ use std::path::Path;
 
 const PREFIX: &str = "imported";
 
-/// The numbers of the families that were last begun to be imported, imported, begun to be clipped,
-/// clipped, begun to be dropped and dropped; and the number of the further family that the last one
-/// was made of.
+/// Number of the last family that was about to be imported, imported, about to be clipped, clipped,
+/// about to be dropped, and dropped; `source` is the number of the [`Further`] family that the last
+/// one was made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Steps {
     importing: u64,
@@ -75,7 +75,7 @@ impl Imports {
         self.file.write_all_at(&all.map(u64::to_le_bytes).concat(), 0)
     }
 
-    /// The numbers of the keys that a family of this number is clipped to; maybe none.
+    /// Returns the numbers of the keys that the family of this number is clipped to; may be empty.
     fn range(&self, number: u64) -> Range<u64> {
         let mut random = Random::of(&[self.seed, 15, number]);
         let ends = [random.below(KEYS + 1), random.below(KEYS + 1)];
@@ -88,7 +88,7 @@ impl Imports {
         store.db().column_family(&name).ok_or_else(lost)
     }
 
-    /// The next step: one is imported, or the one that is there is dropped.
+    /// Runs the next step: imports a family, or drops the one that exists.
     pub(crate) fn import(
         &mut self,
         store: &Store,
@@ -112,7 +112,7 @@ impl Imports {
         }
         let checkpoint = Checkpoint::new(db).map_err(failed)?;
         let exported = match checkpoint.export_column_family(&family, &folder) {
-            // Those with blob files, and those of a database under WritePrepared.
+            // Export is not supported for families with blob files, nor under WritePrepared.
             Err(e) if e.kind() == ErrorKind::NotSupported => return Ok(()),
             exported => exported.map_err(failed)?,
         };
@@ -123,7 +123,7 @@ impl Imports {
         let made =
             db.create_column_family_with_import(&format!("{PREFIX}{number}"), &options, &how, &exported);
         let family = made.map_err(failed)?;
-        // What came before was dropped, if it came to that.
+        // An earlier import, if it got so far, was dropped.
         self.note(|steps| {
             (steps.imported, steps.clipping, steps.clipped) = (number, number - 1, number - 1);
             (steps.dropping, steps.dropped) = (number - 1, number - 1);
@@ -132,7 +132,7 @@ impl Imports {
         self.check(store, &family, number, further)
     }
 
-    /// The family that is there is clipped.
+    /// Clips the imported family, if one exists.
     pub(crate) fn clip(&mut self, store: &Store, counts: &Counts, further: &Further) -> Result<(), Wrong> {
         let number = self.steps.imported;
         if self.steps.dropped >= number {
@@ -140,7 +140,7 @@ impl Imports {
         }
         let (family, range) = (self.family(store, number)?, self.range(number));
         if number % 4 < 2 {
-            // So that tables that the clip deletes have their values in blob files.
+            // The compaction moves the values of tables that the clip deletes into blob files.
             let all = CompactRangeOptions {
                 bottommost_level_compaction: BottommostLevelCompaction::Force,
                 ..CompactRangeOptions::default()
@@ -156,7 +156,8 @@ impl Imports {
         blob_garbage::check(store.db(), &family)
     }
 
-    /// It has all that its source had, or what clipping leaves of that, as its steps say.
+    /// Checks that a family has all keys of its source, or those that clipping leaves, depending on
+    /// its recorded steps.
     fn check(
         &self,
         store: &Store,
@@ -201,8 +202,8 @@ impl Imports {
         )))
     }
 
-    /// What a life has left: a family is there whole, or as a clip leaves it, or is not there, as
-    /// its steps say. With `clean_up` nothing of it is left.
+    /// Checks after opening that families exist, are absent or are clipped as their recorded steps
+    /// require. With `clean_up`, drops them.
     pub(crate) fn verify(&mut self, store: &Store, further: &Further, clean_up: bool) -> Result<(), Wrong> {
         let (steps, mut present) = (self.steps, Vec::new());
         for family in store.db().column_families() {
@@ -235,10 +236,12 @@ impl Imports {
     }
 }
 
-/// Options of an imported family: half of them put values that compactions move into blob files.
+/// Returns the options of an imported family: in one of two, compactions move values into blob
+/// files.
 fn imported_family(drawn: &Drawn, number: u64) -> Result<karst_engine::Options, Wrong> {
     let blobs = if number.is_multiple_of(2) { "true" } else { "false" };
-    // Why a number of its own: a further family of another one may be FIFO, which has one level.
+    // Two fixed numbers are used because a further family of another one may be FIFO, which has one
+    // level.
     let options = drawn.further_family(1 + number % 2).map_err(Wrong::Failed)?;
     options
         .set_all(&format!("enable_blob_files={blobs};min_blob_size=100;target_file_size_base=400;block_based_table_factory={{block_size=200}};"))

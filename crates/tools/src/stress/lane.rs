@@ -1,8 +1,8 @@
-//! A lane: one stream of operations on the open database, each checked as it goes.
+//! A lane: one stream of operations on the open database, each of which is verified.
 //!
-//! In: what the life's lanes share ([`Shared`]). Out: nothing, or what was wrong. Writes are noted
-//! in the expected state before and after; reads are held against it, those of other lanes' rows
-//! too, as far as they stand still.
+//! In: the state that the lanes of a life share ([`Shared`]). Out: nothing, or the first mismatch
+//! or failure. Writes are recorded in the expected state before and after; reads are compared with
+//! it, including those of other lanes' rows as far as these do not change meanwhile.
 
 use super::calls::{Calls, Found, met_another, number_of};
 use super::counts::{Count, Counts};
@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Snapshots that a lane holds at most, and rows that are read in each.
+/// Maximum number of snapshots that a lane holds, and number of rows read in each.
 const HELD_AT_MOST: usize = 3;
 const ROWS_OF_A_SNAPSHOT: usize = 12;
-/// How long a transaction waits for a lock, in milliseconds.
+/// Time that a transaction waits for a lock, in milliseconds.
 const LOCK_TIMEOUT_MS: i64 = 100;
 
-/// What the lanes of a life share.
+/// State that the lanes of a life share.
 pub(crate) struct Shared {
     pub(crate) expected: Expected,
     pub(crate) flags: Flags,
@@ -36,11 +36,11 @@ pub(crate) struct Shared {
     /// All rows in the order of their keys: key, lane, row.
     pub(crate) ordered: Vec<(Key, usize, usize)>,
     pub(crate) life: u64,
-    /// No more operations.
+    /// True once lanes must begin no more operations.
     pub(crate) over: AtomicBool,
 }
 
-/// A mismatch of one row.
+/// Returns the mismatch of one row.
 pub(crate) fn mismatch(
     way: &str,
     place: Place,
@@ -60,20 +60,20 @@ pub(crate) fn mismatch(
     ))
 }
 
-/// A snapshot with what was read in it.
+/// A snapshot with the values that were read in it.
 struct Held {
     snapshot: Snapshot,
     until: u64,
     family: usize,
-    /// By their places in the order of keys.
+    /// Positions of the rows in the order of keys.
     rows: Vec<usize>,
     found: Vec<Option<Vec<u8>>>,
-    /// From the first to the last, both included.
+    /// Positions of the first and the last row of the scan, both included.
     range: (usize, usize),
     walked: Vec<Found>,
 }
 
-/// One lane.
+/// A lane, with its source of random numbers and the snapshots that it holds.
 pub(crate) struct Lane {
     pub(super) shared: Arc<Shared>,
     pub(super) calls: Calls,
@@ -89,7 +89,7 @@ impl Lane {
         Lane { shared, calls, lane, random, held: VecDeque::new(), extras }
     }
 
-    /// What failed, unless it may.
+    /// Returns a function that reports an error of the call `what` as a failure.
     pub(super) fn failed(what: &str) -> impl Fn(Error) -> Wrong + '_ {
         move |error| Wrong::Failed(format!("{what}: {error}"))
     }
@@ -98,7 +98,7 @@ impl Lane {
         self.shared.counts.add(what, 1);
     }
 
-    /// So many operations, or as many as there is time for.
+    /// Runs at most `operations`, or until the life is over.
     pub(crate) async fn run(mut self, operations: Option<u64>) -> Result<(), Wrong> {
         let shared = self.shared.clone();
         let front = shared.drawn.front;
@@ -109,8 +109,8 @@ impl Lane {
         };
         let draws = self.random.clone();
         let mut lot = Lot::new(shared.expected.shape, &shared.flags, abilities, self.lane, draws);
-        // Another stream for everything that is no operation, so that it does not change the
-        // operations.
+        // A second stream for everything beside operations, so that it does not affect which
+        // operations are drawn.
         self.random = Random::of(&[self.random.next(), 4]);
         let first = shared.expected.head(self.lane).ended + 1;
         for number in first.. {
@@ -150,7 +150,7 @@ impl Lane {
         (key, Place { lane, family, row })
     }
 
-    /// Hold an answer against what the row can have been since it was `before`.
+    /// Compares a value with the states that the row can have had since it was `before`.
     fn check(&self, way: &str, at: (Key, Place), before: &Row, found: Option<&[u8]>) -> Result<(), Wrong> {
         match self.shared.expected.judge(at.1, before, found) {
             Judgement::Right => self.count(Count::Checked),
@@ -182,7 +182,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Hold what a walk has found, in the order of keys, against the rows that it went over.
+    /// Compares the entries of a walk, in the order of keys, with the rows of its range.
     fn check_walk(
         &self,
         way: &str,
@@ -256,7 +256,7 @@ impl Lane {
         Ok(())
     }
 
-    /// All rows of a block, as far as the prefix of the seek key goes.
+    /// Scans all rows that share the block prefix of this row's key.
     async fn prefix(&mut self, family: usize, row: usize) -> Result<(), Wrong> {
         self.count(Count::PrefixScans);
         let (key, ordered) = (self.shared.ordered[row].0, &self.shared.ordered);
@@ -266,7 +266,7 @@ impl Lane {
         let rows: Vec<(Key, Place)> = (first..first + count).map(|at| self.place(family, at)).collect();
         let before: Vec<Row> = rows.iter().map(|(_, place)| self.shared.expected.row(*place)).collect();
         let (from, to) = (rows[0].0, rows[count - 1].0);
-        // Of the user's own prefixes it is not known where they end.
+        // The length of the user's own prefixes is not known here.
         let by_prefix = !self.shared.flags.options.iter().any(|(name, _)| name == "prefix_extractor");
         let o = ReadOptions {
             prefix_same_as_start: by_prefix,
@@ -281,7 +281,7 @@ impl Lane {
         self.check_walk("an iterator over a prefix", &rows, &before, &found, family)
     }
 
-    /// All accounts, in one snapshot.
+    /// Checks the sum of all accounts in one snapshot.
     async fn sum(&mut self) -> Result<(), Wrong> {
         self.count(Count::Sums);
         let snapshot = self.calls.store.db().snapshot();
@@ -317,7 +317,8 @@ impl Lane {
         Ok(())
     }
 
-    /// `Ok(false)` if it met another in a database that locks.
+    /// Writes changes as a batch, or by the single call for one entry. Returns `Ok(false)` after a
+    /// conflict with another lane, which only a database that locks reports.
     async fn batch(
         &mut self,
         changes: &[Change],
@@ -373,7 +374,8 @@ impl Lane {
         Ok(true)
     }
 
-    /// The same changes by files. Always `Ok(true)`: nothing else writes a lane's rows.
+    /// Ingests the changes as files. Always returns `Ok(true)`, because nothing else writes a
+    /// lane's rows.
     async fn ingest(&mut self, changes: &[Change]) -> Result<bool, Wrong> {
         self.count(Count::Ingested);
         let move_files = self.random.one_in(2);
@@ -384,7 +386,8 @@ impl Lane {
         Ok(true)
     }
 
-    /// With `manual_wal_flush` nothing counts before the log has left the process.
+    /// With `manual_wal_flush`, flushes the log: a write counts as acknowledged only after it has
+    /// left the process.
     async fn out_of_memory(&self) -> Result<(), Wrong> {
         match self.shared.drawn.manual_wal_flush {
             true => self.calls.flush_wal(false).await.map_err(Self::failed("flush_wal")),
@@ -441,7 +444,7 @@ impl Lane {
         Ok(!end.roll_back)
     }
 
-    /// Make a transaction's changes; it must see them itself.
+    /// Makes a transaction's changes and checks that the transaction sees them.
     async fn fill(
         &self,
         txn: &mut super::calls::Txn,
@@ -485,7 +488,8 @@ impl Lane {
         Ok(Ok(()))
     }
 
-    /// What is done beside operations.
+    /// Runs flushes, compactions, copies and other calls beside operations, each with the
+    /// probability of its flag.
     async fn aside(&mut self, number: u64) -> Result<(), Wrong> {
         let shared = self.shared.clone();
         let (flags, families) = (&shared.flags, shared.expected.shape.families);
@@ -523,7 +527,7 @@ impl Lane {
                 }
             }
         }
-        // Why blocking lanes only: the pause would hold up everyone on the thread.
+        // Only blocking lanes pause, because the pause would hold up all futures of a thread.
         if !self.calls.asynchronous && self.random.one_in(flags.pause_background_one_in) {
             self.count(Count::Other);
             let db = self.calls.store.db();
@@ -568,7 +572,7 @@ impl Lane {
         let numbers: Vec<u64> = files[first..].iter().take(3).map(|file| file.number).collect();
         let output = (level as usize + self.random.index(2)).max(1);
         match self.calls.compact_files(family, &numbers, output).await {
-            // A file is gone or in somebody's hands by now, or the level cannot be.
+            // A file is gone or being compacted by now, or the level is not possible.
             Err(error) if !error.kind().is_io() && error.kind() != karst_engine::ErrorKind::Corruption => {
                 Ok(())
             }
@@ -587,7 +591,7 @@ impl Lane {
         .map_err(Self::failed("set_options"))
     }
 
-    /// Take a snapshot, and read in it.
+    /// Takes a snapshot and reads in it.
     async fn hold(&mut self, number: u64) -> Result<(), Wrong> {
         if self.held.len() >= HELD_AT_MOST {
             return Ok(());
@@ -619,7 +623,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Read again in snapshots whose time has come, in other ways: it must be what it was.
+    /// Reads again, in other ways, in snapshots that are due; the results must be unchanged.
     async fn read_again(&mut self, number: u64) -> Result<(), Wrong> {
         while let Some(at) = self.held.iter().position(|held| held.until <= number) {
             let held = self.held.remove(at).expect("it is there");
@@ -658,7 +662,7 @@ impl Lane {
     }
 }
 
-/// How a transaction ends.
+/// Steps of a transaction after its changes.
 #[derive(Clone, Copy)]
 struct Ending {
     prepare: bool,
@@ -666,7 +670,7 @@ struct Ending {
     save_point: bool,
 }
 
-/// The name of a transaction of two phases, and what it says.
+/// Returns the name of a two-phase transaction, which holds its lane and operation.
 pub(crate) fn name_of(lane: usize, operation: u64) -> String {
     format!("lane-{lane}-{operation}")
 }
@@ -677,7 +681,7 @@ pub(crate) fn named(name: &[u8]) -> Option<(usize, u64)> {
     Some((lane.parse().ok()?, operation.parse().ok()?))
 }
 
-/// The first entry in which two results differ.
+/// Returns the first difference between two results as text.
 fn difference(one: &[Found], other: &[Found]) -> Option<String> {
     if one == other {
         return None;
@@ -690,7 +694,7 @@ fn difference(one: &[Found], other: &[Found]) -> Option<String> {
     Some(format!("key {}: found {} and {}", key.escape_ascii(), value(a), value(b)))
 }
 
-/// The sum of all accounts is 0.
+/// Checks that the sum of all accounts is 0.
 pub(crate) async fn sum_of_accounts(
     calls: &Calls,
     snapshot: &Snapshot,

@@ -1,9 +1,10 @@
-//! One life of the database, in a process of its own, which may be killed at any moment: open,
-//! decide, verify, then operations until they are done or standard input ends.
+//! One life of the database, in a process of its own that may be killed at any moment: opens,
+//! decides prepared transactions, verifies, then runs operations until they are done or standard
+//! input ends.
 //!
 //! In: flags, the number of the life, the expected state's folder. Out: lines on standard output
-//! (`opened MILLISECONDS`, `counts NUMBERS`), and an exit code; what was wrong goes into the file
-//! `failure` beside the expected state and to standard error.
+//! (`opened MILLISECONDS`, `counts NUMBERS`, `ended`), and an exit code; a mismatch or failure is
+//! written to the file `failure` beside the expected state and to standard error.
 
 use super::blob_garbage;
 use super::calls::{Calls, Store, run_blocking};
@@ -32,13 +33,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Exit codes of a life whose database was wrong, and of one in which a call failed.
+/// Exit codes of a life that found a mismatch, and of one in which a call failed.
 pub(crate) const MISMATCH: i32 = 3;
 pub(crate) const FAILED: i32 = 4;
-/// How often a life says what it has counted.
+/// Interval at which a life prints its counts.
 const SAID_EVERY: Duration = Duration::from_millis(100);
 
-/// Live the life of this number.
+/// Runs the life of this number.
 pub(crate) fn live(flags: Flags, place: &Site, life: u64) -> Result<(), String> {
     let shape = place.shape()?;
     let life = Life { place: place.clone(), shape, life, flags };
@@ -48,7 +49,7 @@ pub(crate) fn live(flags: Flags, place: &Site, life: u64) -> Result<(), String> 
     }
 }
 
-/// End the process at once: whoever goes on would change what has to be looked at.
+/// Exits the process at once, because further work would change the state that has to be examined.
 fn die(place: &Site, wrong: &Wrong) -> ! {
     let text = wrong.text();
     note!("{text}");
@@ -61,7 +62,7 @@ fn die(place: &Site, wrong: &Wrong) -> ! {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Why not unwrapped: who listens may have gone, and then this process will soon.
+    // An error is ignored because the reader may be gone, and then this process ends soon.
     let _ = out.write_all(format!("{line}\n").as_bytes());
     let _ = out.flush();
 }
@@ -79,7 +80,7 @@ impl Life {
         let direct = takes_direct_io(&self.place.expected);
         let mut drawn = Drawn::of(&self.shape, &self.flags, self.life, direct, self.place.has_timestamps());
         if self.flags.check_only {
-            // Nothing but what the life before has left is asked for.
+            // A life that only verifies opens the database in the mode of the life before.
             drawn.front = self.place.front().unwrap_or(FrontKind::Plain);
         }
         std::fs::write(self.place.options_of(self.life), drawn.text()).map_err(failed)?;
@@ -108,14 +109,15 @@ impl Life {
             }
         });
         if !self.flags.check_only {
-            // Why not else: a copy that was not right is to be looked at.
+            // Not in a life that only verifies, because a copy with a mismatch must stay for
+            // examination.
             super::loads::check_left(&self.place.db)?;
             super::copies::remove_left(&self.place.db).map_err(failed)?;
         }
         let kind = shared.drawn.front;
         match self.place.front() {
             Some(before) if before.locks() && before != kind => {
-                // What that life has left prepared is decided under its policy first.
+                // Transactions that a life left prepared are decided under its write policy first.
                 let calls = self.open(&options, before, &shared)?;
                 calls.store.db().close().map_err(closing)?;
             }
@@ -160,8 +162,8 @@ impl Life {
         Ok(())
     }
 
-    /// Whether all files of the database are in its own directory, as a backup needs it that takes
-    /// its place.
+    /// Returns true if all files of the database are in its own directory, which a backup that
+    /// replaces it requires.
     fn copies_all(&self) -> bool {
         !self
             .flags
@@ -170,7 +172,8 @@ impl Life {
             .any(|(name, _)| ["wal_dir", "db_paths", "cf_paths"].contains(&name.as_str()))
     }
 
-    /// Open, decide what is prepared, and settle what the life before has left undecided.
+    /// Opens the database, decides prepared transactions, and settles the operations that the life
+    /// before left undecided.
     fn open(&self, options: &Options, kind: FrontKind, shared: &Shared) -> Result<Calls, Wrong> {
         let names: Vec<String> = (0..self.shape.families).map(family_name).collect();
         let started = Instant::now();
@@ -189,8 +192,7 @@ impl Life {
         Ok(calls)
     }
 
-    /// The database as whoever opens it for reading only sees it, and the checksums of all its
-    /// blocks.
+    /// Opens the database read-only, and verifies all rows and the checksums of all blocks.
     fn read_only(&self, options: &Options, whole: &Whole<'_>) -> Result<(), Wrong> {
         let opening = |e| Wrong::Failed(format!("opening the database read-only: {e}"));
         let db = Db::open_read_only(&self.place.db, options).map_err(opening)?;
@@ -203,12 +205,12 @@ impl Life {
         whole.verify(&Calls { store: Arc::new(store), asynchronous: false })
     }
 
-    /// All lanes, to their ends.
+    /// Runs all lanes to their ends.
     fn operate(&self, shared: &Arc<Shared>, calls: &Calls, extras: Extras) -> Result<(), Wrong> {
         let watched = shared.clone();
         std::thread::spawn(move || {
-            // Nobody writes there: it ends when whoever started this process wants it to end, or is
-            // gone.
+            // Nothing is written to standard input: it ends when the watching process closes it to
+            // end this life, or is gone.
             let _ = std::io::stdin().read(&mut [0]);
             watched.over.store(true, Ordering::Relaxed);
         });
@@ -216,7 +218,7 @@ impl Life {
         let (store, place) = (Arc::downgrade(&calls.store), self.place.clone());
         let writers = flags.threads + flags.async_threads * flags.async_jobs;
         std::thread::spawn(move || {
-            // Its end is the process's, or the database's.
+            // The thread ends with the process or with the database.
             if let Err(wrong) = memtables::watch(&store, writers) {
                 die(&place, &wrong);
             }

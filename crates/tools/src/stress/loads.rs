@@ -1,5 +1,5 @@
-//! Databases that are loaded in bulk beside the one that is stressed. Each is opened, held against
-//! what was loaded, and removed; one that a killed process has left is whole or no database.
+//! Databases that are bulk-loaded beside the stressed one. Each is opened, compared with the loaded
+//! entries, and removed; one left by a killed process must be complete or no database.
 
 use super::place::beside;
 use super::wrong::{Wrong, shown};
@@ -8,7 +8,7 @@ use karst_engine::{BulkLoader, Db, Error, Options, ReadOptions};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What the names of their directories have behind that of the database.
+/// Suffix of their directories after the database's name, before the load's number.
 const NAME: &str = ".copy-loaded-";
 const KEYS: u64 = 400;
 
@@ -28,7 +28,7 @@ fn key(number: u64) -> Vec<u8> {
 /// Values by the numbers of their keys; `None` is a deletion.
 type Changes = BTreeMap<u64, Option<Vec<u8>>>;
 
-/// The changes of a load by level, which follow from its number; the deepest level first.
+/// Returns the changes of a load by level, derived from its number; the deepest level first.
 fn changes(number: u64) -> Vec<(usize, Changes)> {
     let mut random = Random::of(&[number, 16]);
     let level = |(level, count): (usize, u64)| {
@@ -45,7 +45,7 @@ fn changes(number: u64) -> Vec<(usize, Changes)> {
     [(6, KEYS), (4, 100), (0, 20)].map(level).into()
 }
 
-/// Loads one of this number, and removes it again.
+/// Loads the database of this number, verifies it and removes it.
 pub(crate) fn load(db: &Path, number: u64) -> Result<(), Wrong> {
     let directory = beside(db, &format!("{NAME}{number}"));
     let mut loader = BulkLoader::create(&directory, &options()?).map_err(failed)?;
@@ -65,7 +65,7 @@ pub(crate) fn load(db: &Path, number: u64) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// What a killed process has left of loads is whole or no database.
+/// Checks that each load left by a killed process is complete or no database.
 pub(crate) fn check_left(db: &Path) -> Result<(), Wrong> {
     for (directory, number) in left(db)? {
         if directory.join("CURRENT").exists() {

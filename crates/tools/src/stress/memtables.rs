@@ -1,33 +1,34 @@
-//! How large memtables get while a life writes, and how many wait to be flushed.
+//! Checks the size of memtables, and the number that wait to be flushed, while a life writes.
 //!
-//! In: the database of a life. Out: what is wrong, as soon as it is seen.
+//! In: the database of a life. Out: the first bound that is exceeded, as soon as it is seen.
 
 use super::calls::Store;
 use super::wrong::Wrong;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// How often to look. Why so often: options change meanwhile, and no look is to miss that.
+/// Interval between checks. It is short because options change meanwhile, and every setting must be
+/// seen.
 const LOOK: Duration = Duration::from_millis(5);
-/// What a batch takes in memory at most: some values of 10,000 bytes.
+/// Maximum memory of a batch in bytes: some values of 10,000 bytes.
 const BATCH: u64 = 64 << 10;
-/// What most batches take.
+/// Memory of most batches in bytes.
 const SMALL_BATCH: u64 = 2 << 10;
-/// The smallest block of a memtable's memory.
+/// The smallest block of a memtable's memory, in bytes.
 const BLOCK: u64 = 8 << 10;
-/// Memtables that are sealed without a writer's having filled one, at the same time at most: by
-/// flushes that are asked for, and for the sake of the budget.
+/// Maximum number of memtables that are sealed at the same time before they are full: by requested
+/// flushes, and by the memory budget.
 const SEALED_BESIDE: u64 = 2;
 
-/// The options of a family that bound its memtables: the largest that were seen, as a memtable may
-/// have been filled under those.
+/// Bounds of a family's memtables: the largest option values seen, because a memtable may have been
+/// filled under those.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bound {
     size: u64,
     number: u64,
 }
 
-/// Looks until the database is closed or gone. `writers` is how many there are at a time.
+/// Checks until the database is closed or gone. `writers` is the number of concurrent writers.
 pub(super) fn watch(store: &Weak<Store>, writers: u64) -> Result<(), Wrong> {
     let mut bounds: Vec<Bound> = Vec::new();
     loop {
@@ -37,7 +38,7 @@ pub(super) fn watch(store: &Weak<Store>, writers: u64) -> Result<(), Wrong> {
             let number = |name: &str| store.db().int_property_cf(family, name);
             let active = number("rocksdb.cur-size-active-mem-table");
             let waiting = number("rocksdb.num-immutable-mem-table");
-            // Why behind them: options that were changed in between count.
+            // Options are read after the sizes, so that a change in between counts.
             let options = store.db().get_options(family);
             let (Some(active), Some(waiting), Ok(options)) = (active, waiting, options) else {
                 return Ok(());

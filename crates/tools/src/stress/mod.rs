@@ -1,15 +1,16 @@
-//! `karst stress`: what db_stress is for RocksDB. It writes a database on the user's own disk by
-//! every form of the API, kills the process at random moments, opens the database again with other
-//! options, verifies all of it, and goes on.
+//! `karst stress`, the counterpart of RocksDB's db_stress: writes a database on the user's own disk
+//! through every form of the API, kills the process at random moments, reopens the database with
+//! other options, verifies all of it, and repeats.
 //!
-//! [`flags`] reads the command line. [`watch`] is the process that the user starts: it begins lives
-//! and kills them. [`life`] is the process that is killed: [`options`] are drawn for it, [`verify`]
-//! holds the database against the [`expected`] state, then every [`lane`] carries out what its
-//! [`plan`] draws, by [`calls`] in both forms, futures on a reactor or on an [`executor`];
-//! [`extras`] has what one lane does with families of its own: [`further`] ones come and go,
-//! [`imports`] of them are clipped, one is [`stamped`] and one takes files [`behind`] all it has.
-//! [`copies`] are looked into, [`whole_copies`] verified and restored in place. [`rows`] says what
-//! keys hold, [`counts`] and [`report`] what came of it, [`place`] where everything lies.
+//! [`flags`] parses the command line. [`watch`] is the process that the user starts: it starts
+//! lives (child processes) and kills them. [`life`] is the process that is killed: [`options`] are
+//! drawn for it, [`verify`] compares the database with the [`expected`] state, then every [`lane`]
+//! executes what its [`plan`] draws through [`calls`] in both forms, with futures on a reactor or
+//! on an [`executor`]. [`extras`] are column families that one lane alone handles: [`further`] ones
+//! are created and dropped, [`imports`] of them are clipped, one is [`stamped`], and one ingests
+//! files [`behind`] its entries. [`copies`] are compared with the expected state, [`whole_copies`]
+//! are verified and restored in place. [`rows`] defines keys and values, [`counts`] and [`report`]
+//! the results, [`place`] the paths.
 
 mod behind;
 mod blob_garbage;
@@ -59,7 +60,7 @@ A run on a directory that an earlier one has left goes on with what is there. It
 wrong: then it says which key of which column family, what was expected and what was found, and how to look again; nothing is removed.
 ";
 
-/// Run the program with the arguments after `stress`.
+/// Runs the program with the arguments after `stress`.
 pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
     let Some(flags) = flags::parse(args).map_err(Fault::Usage)? else {
         return say!(
@@ -100,11 +101,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Makes a new place ready, or takes over an old one; the seed.
+/// Prepares a new place or takes over an existing one; returns the seed.
 fn prepare(flags: &Flags, place: &Site) -> Result<u64, String> {
     let error = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
     if flags.destroy_db_initially {
-        // Why both or none: one without the other would be taken for damage.
+        // The database and its expected state are removed together, because one without the other
+        // would be taken for damage.
         if place.exists() {
             remove(&place.expected)?;
         }
@@ -157,7 +159,7 @@ fn temporary() -> PathBuf {
     std::env::temp_dir().join(format!("karst-stress-{}-{:x}", std::process::id(), clock_seed()))
 }
 
-/// Short enough to be typed.
+/// Returns a seed from the clock, of at most 10 digits so that it can be typed.
 fn clock_seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64);
     1 + now % 1_000_000_007

@@ -1,8 +1,8 @@
 //! The options of a life, drawn from the seed: those of the database and of each column family, and
-//! what stands in front of it.
+//! the kind of transactions in front of it.
 //!
-//! What decides the shape of the tree stays the same in all lives of a database; everything else
-//! changes from one to the next. Options that do not go together are not drawn together; a test
+//! Options that decide the shape of the tree are the same in all lives of a database; all others
+//! change from one life to the next. Options that exclude each other are not drawn together; a test
 //! opens databases with hundreds of draws.
 
 use super::flags::Flags;
@@ -14,13 +14,13 @@ use karst_io::Env;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What stands in front of the database.
+/// The kind of transactions in front of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrontKind {
     Plain,
     Optimistic,
     Locking,
-    /// Locks, and the policy WritePrepared.
+    /// Pessimistic transactions with write policy WritePrepared.
     WritePrepared,
 }
 
@@ -50,21 +50,22 @@ impl FrontKind {
 pub(crate) struct Drawn {
     pub(crate) front: FrontKind,
     pub(crate) database: String,
-    /// Of each family, beside its merge operator.
+    /// Options of each family, without its merge operator.
     pub(crate) families: Vec<String>,
     pub(crate) cache_bytes: usize,
     pub(crate) one_memory_budget: bool,
     /// Bytes a second.
     pub(crate) rate_limit: Option<u64>,
-    /// Futures run on a reactor of KarstDB's, rather than on an executor that knows nothing of it.
+    /// True if futures run on a reactor of KarstDB's, false for an executor that knows nothing of
+    /// it.
     pub(crate) reactor: bool,
     pub(crate) manual_wal_flush: bool,
     pub(crate) unlogged: bool,
-    /// A family has timestamps.
+    /// True if a family has timestamps.
     timestamps: bool,
 }
 
-/// A draw of options: their text, and what was drawn.
+/// A draw of options, appended to their text.
 struct Draws<'a> {
     random: &'a mut Random,
     text: String,
@@ -77,7 +78,7 @@ impl Draws<'_> {
         value.to_string()
     }
 
-    /// A boolean, true once in so many.
+    /// Draws a boolean that is true with a probability of 1 in `one_in`.
     fn rarely(&mut self, name: &str, one_in: u64) -> bool {
         let value = self.random.one_in(one_in);
         let _ = write!(self.text, "{name}={value};");
@@ -95,14 +96,14 @@ const COMPRESSIONS: [&str; 7] = [
     "kZlibCompression",
 ];
 
-/// Options of the family that takes files behind all it has, and of the one with timestamps.
+/// Options of the family that ingests files behind its entries, and of the one with timestamps.
 const BEHIND: &str = "cf_allow_ingest_behind=true;write_buffer_size=65536;target_file_size_base=4000;";
 const STAMPED: &str = "write_buffer_size=65536;target_file_size_base=4000;max_bytes_for_level_base=20000;\
      level0_file_num_compaction_trigger=2;block_based_table_factory={block_size=300};";
 
 impl Drawn {
-    /// The options of the life of this number. `direct`: the file system can do without the page
-    /// cache; `timestamps`: a family has them, so that the policy WritePrepared is not possible.
+    /// Draws the options of the life of this number. `direct`: the file system supports direct I/O;
+    /// `timestamps`: a family has timestamps, which excludes write policy WritePrepared.
     pub(crate) fn of(shape: &Shape, flags: &Flags, life: u64, direct: bool, timestamps: bool) -> Drawn {
         let mut random = Random::of(&[shape.seed, 1, life]);
         let front = match random.below(100) < flags.txn_lives_percent {
@@ -126,8 +127,9 @@ impl Drawn {
             timestamps,
         };
         if flags.random_options {
-            // Why of the database: the next life has to make do with the ends of this one's logs,
-            // and with a tolerant mode those of mapped and recycled ones look like damage.
+            // The recovery mode is the same for all lives, because the next life has to accept the
+            // tails of this one's logs, and in the tolerant mode those of mapped and recycled logs
+            // look like damage.
             let tolerant = Random::of(&[shape.seed, 9]).one_in(4);
             drawn.draw_database(&mut random, direct, tolerant);
             for (family, text) in drawn.families.iter_mut().enumerate() {
@@ -189,7 +191,8 @@ impl Drawn {
         self.database = draws.text;
     }
 
-    /// One line for each part, as it is kept for whoever has to repeat a life.
+    /// Returns the options with one line for each part, which is the form kept for repeating a
+    /// life.
     pub(crate) fn text(&self) -> String {
         let mut text = format!(
             "front: {}\nblock cache: {} bytes, one_memory_budget {}\nrate limit: {:?}\nreactor: {}\n[DBOptions] {}\n",
@@ -206,7 +209,8 @@ impl Drawn {
         text
     }
 
-    /// For opening the database. What the command line says goes before what was drawn.
+    /// Returns the options for opening the database. The command line's options override drawn
+    /// ones.
     pub(crate) fn options(&self, flags: &Flags) -> Result<Options, String> {
         let error = |e: karst_engine::Error| e.to_string();
         let mut options = Options::new()
@@ -232,7 +236,8 @@ impl Drawn {
         Ok(options)
     }
 
-    /// Of a further family, which is dropped soon: it may throw away what is old, as nothing is.
+    /// Returns the options of a further family. FIFO compaction drops no entry of it, because its
+    /// size and age stay below the limits.
     pub(crate) fn further_family(&self, number: u64) -> Result<Options, String> {
         let style = match number % 3 {
             0 => {
@@ -247,11 +252,11 @@ impl Drawn {
     }
 }
 
-/// A family with these options, given as one text.
+/// Adds a family with these options, given as one text.
 fn family_with(options: Options, name: &str, operator: &str, text: &str) -> Result<Options, String> {
     use karst_engine::OptionSet;
     let text = format!("merge_operator={operator};{text}");
-    // Why tried here: the change below has nobody to tell an error.
+    // The text is tried here because the closure below cannot return an error.
     karst_engine::ColumnFamilyOptions::default().set_all(&text).map_err(|e| format!("{text}: {e}"))?;
     Ok(options.column_family(name, move |family| {
         family.set_all(&text).expect("it was tried");
@@ -334,7 +339,7 @@ fn family_options(of_database: &mut Random, random: &mut Random) -> String {
     draws.text
 }
 
-/// Whether the file system of a folder does without the page cache.
+/// Returns true if the file system of a folder supports direct I/O.
 pub(crate) fn takes_direct_io(folder: &Path) -> bool {
     let probe = folder.join("direct");
     let taken = Env::posix().fs().create_direct(&probe).is_ok();
@@ -342,7 +347,7 @@ pub(crate) fn takes_direct_io(folder: &Path) -> bool {
     taken
 }
 
-/// A change of options while the database is open: of a family, or of the database if it is `None`.
+/// Draws a change of an option for the open database: of a family, or of the database if `None`.
 pub(crate) fn change(random: &mut Random, families: usize) -> (Option<usize>, &'static str, &'static str) {
     const OF_DATABASE: [(&str, &[&str]); 4] = [
         ("max_background_jobs", &["2", "4", "6"]),
@@ -399,8 +404,7 @@ mod tests {
         assert!(styles.windows(2).all(|two| two[0] == two[1]), "the shape of the tree changes");
     }
 
-    /// What does not go together is not drawn: a database opens with each of these, one after the
-    /// other.
+    /// No draw has options that exclude each other: one database opens with each draw in turn.
     #[test]
     fn a_database_opens_with_all_that_is_drawn() {
         let flags = Flags::default();

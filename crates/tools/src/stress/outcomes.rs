@@ -1,8 +1,8 @@
-//! What one lane has done to a family of its own, step by step: what a step does follows from the
-//! seed and its number, and a file beside the expected state has what became of it.
+//! The steps that one lane has made on a family of its own. A step's changes derive from the seed
+//! and its number; a file beside the expected state records which steps took place.
 //!
-//! One byte for each step, written before and after it, so that the next process knows of all but
-//! the last one whether it took place.
+//! The file has one byte for each step, written before and after it, so that the next process knows
+//! the outcome of all steps but the last.
 
 use std::fs::File;
 use std::io;
@@ -33,7 +33,7 @@ impl Outcomes {
         self.file.write_all_at(&[byte], number)
     }
 
-    /// The next step begins; its number.
+    /// Records that the next step begins; returns its number.
     pub(crate) fn begin(&mut self) -> io::Result<u64> {
         self.bytes.push(BEGUN);
         let number = self.bytes.len() as u64 - 1;
@@ -41,17 +41,17 @@ impl Outcomes {
         Ok(number)
     }
 
-    /// A step has ended, and has taken place or not.
+    /// Records that a step has ended, and that it took place or not.
     pub(crate) fn end(&mut self, number: u64, done: bool) -> io::Result<()> {
         self.note(number, if done { DONE } else { NOT_DONE })
     }
 
-    /// The steps that took place, in order.
+    /// Returns the steps that took place, in order.
     pub(crate) fn done(&self) -> impl Iterator<Item = u64> {
         (0..).zip(&self.bytes).filter(|(_, byte)| **byte == DONE).map(|(number, _)| number)
     }
 
-    /// The last step, if it is not known whether it took place.
+    /// Returns the last step if its outcome is unknown.
     pub(crate) fn undecided(&self) -> Option<u64> {
         (self.bytes.last() == Some(&BEGUN)).then(|| self.bytes.len() as u64 - 1)
     }

@@ -1,13 +1,13 @@
-//! Where a stressed database is and what lies beside it, and the lines that a life says to whoever
-//! watches it.
+//! Paths of a stressed database and of the files beside it, and the lines that a life prints for
+//! the watching process.
 
 use super::options::FrontKind;
 use super::rows::{STAMPED_FAMILY, Shape};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is beside the database, with its name and this behind it. What begins with `.copy-` goes
-/// when a life begins.
+/// Returns the path of the database with a suffix. Paths with a suffix that begins with `.copy-`
+/// are removed at the beginning of a life.
 pub(crate) fn beside(db: &Path, name: &str) -> PathBuf {
     let mut path = db.as_os_str().to_owned();
     path.push(name);
@@ -22,12 +22,12 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// What the last life that failed says.
+    /// File with the message of the last life that failed.
     pub(crate) fn failure(&self) -> PathBuf {
         self.expected.join("failure")
     }
 
-    /// The options of a life, as they were drawn.
+    /// File with the drawn options of a life.
     pub(crate) fn options_of(&self, life: u64) -> PathBuf {
         self.expected.join(format!("life-{life:04}.options"))
     }
@@ -36,12 +36,12 @@ impl Site {
         self.expected.join("shape")
     }
 
-    /// Whether there is an expected state.
+    /// Returns true if an expected state exists.
     pub(crate) fn exists(&self) -> bool {
         self.shape_file().exists()
     }
 
-    /// The shape that the database was made with.
+    /// Returns the shape that the database was made with.
     pub(crate) fn shape(&self) -> Result<Shape, String> {
         let path = self.shape_file();
         let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -59,7 +59,8 @@ impl Site {
         replace(&self.shape_file(), &text)
     }
 
-    /// Whether a family of the database has timestamps, which it has from its beginning on.
+    /// Returns true if a family of the database has timestamps, which is fixed when the database is
+    /// made.
     pub(crate) fn has_timestamps(&self) -> bool {
         self.expected.join(STAMPED_FAMILY).exists()
     }
@@ -69,7 +70,7 @@ impl Site {
         std::fs::write(self.expected.join(STAMPED_FAMILY), "")
     }
 
-    /// What stood in front of the database when it was open last.
+    /// Returns the kind of transactions with which the database was last open.
     pub(crate) fn front(&self) -> Option<FrontKind> {
         FrontKind::named(std::fs::read_to_string(self.expected.join("front")).ok()?.trim())
     }
@@ -78,7 +79,7 @@ impl Site {
         replace(&self.expected.join("front"), front.name())
     }
 
-    /// The number of the next life.
+    /// Returns the number of the next life.
     pub(crate) fn next_life(&self) -> u64 {
         let text = std::fs::read_to_string(self.expected.join("lives")).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
@@ -89,21 +90,21 @@ impl Site {
     }
 }
 
-/// Write a file so that it is the old or the new one, whenever the process dies.
+/// Replaces a file so that it has the old or the new text whenever the process dies.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("new");
     std::fs::write(&new, text)?;
     std::fs::rename(new, path)
 }
 
-/// What a life says.
+/// Lines that a life prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// The database is open; that took so many milliseconds.
+    /// The database is open; milliseconds that it took.
     Opened(u64),
-    /// All that was counted until now.
+    /// All counts so far.
     Counts(Vec<u64>),
-    /// It has ended in order.
+    /// The life has ended in order.
     Ended,
 }
 
@@ -119,7 +120,7 @@ impl Said {
         }
     }
 
-    /// `None` for a line that the killed life did not end, or that is somebody else's.
+    /// Returns `None` for a line that a killed life did not complete, and for other text.
     pub(crate) fn parse(line: &str) -> Option<Said> {
         let mut words = line.split(' ');
         let said = words.next()?;

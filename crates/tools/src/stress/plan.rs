@@ -1,35 +1,35 @@
-//! What a lane does next: drawn from its random numbers, the flags and the states of its own rows,
-//! and from nothing else, so that a seed draws the same operations again.
+//! The operations of a lane: drawn only from its random numbers, the flags and the states of its
+//! own rows, so that a seed draws the same operations again.
 //!
-//! In: a [`Lot`], what may be drawn. Out: [`Operation`]s, which `lane` carries out.
+//! In: a [`Lot`], the source of draws. Out: [`Operation`]s, which `lane` executes.
 
 use super::flags::Flags;
 use super::rows::{ACCOUNTS, BLOCK, Kind, Place, Shape, counts, kind, list_item, list_parts, list_state};
 use crate::random::Random;
 
-/// Most rows that one batch changes, and that a range deletion covers.
+/// Maximum number of rows that one batch changes, and that a range deletion covers.
 const ROWS_OF_A_BATCH: u64 = 4;
 const RANGE_AT_MOST: u64 = 64;
-/// Most rows of a scan, and of a multi_get.
+/// Maximum number of rows of a scan, and of a multi_get.
 const SCAN_AT_MOST: u64 = 120;
 const MULTI_GET_AT_MOST: u64 = 24;
-/// Items of a list before it is begun anew.
+/// Maximum number of items of a list before it is begun anew.
 const ITEMS_AT_MOST: u64 = 20;
 
-/// One entry of a batch, with the state that it brings its row into.
+/// One entry of a batch, with the next state of its row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Put(Place, u64),
     Delete(Place, u64),
     SingleDelete(Place),
-    /// With the operand.
+    /// The last field is the operand.
     Merge(Place, u64, Vec<u8>),
-    /// The rows of one family from the first to the last, all of them, in the order of their keys.
+    /// All rows of one family from the first to the last, in the order of their keys.
     DeleteRange(Vec<Place>),
 }
 
 impl Change {
-    /// The rows that it changes and their next states.
+    /// Returns the rows that the entry changes, with their next states.
     pub(crate) fn states(&self) -> Vec<(Place, u64)> {
         match self {
             Change::Put(place, next) | Change::Delete(place, next) | Change::Merge(place, next, _) => {
@@ -41,16 +41,16 @@ impl Change {
     }
 }
 
-/// How a batch is written.
+/// Ways of writing a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// As a batch, or as the single call if it has one entry.
+    /// A batch, or the single call if it has one entry.
     Batch {
         sync: bool,
     },
-    /// Without the log, and flushed before it counts.
+    /// Without the log; acknowledged only after a flush.
     Unlogged,
-    /// As files that are ingested.
+    /// Files that are ingested.
     Ingested,
     Transaction {
         sync: bool,
@@ -60,20 +60,21 @@ pub(crate) enum How {
     },
 }
 
-/// A family's account.
+/// An account of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) family: usize,
     pub(crate) number: u64,
 }
 
-/// How entries are walked over.
+/// Parameters of a walk over entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Walk {
     pub(crate) backward: bool,
-    /// With bounds, rather than watching for the end.
+    /// True if iterator bounds end the walk, false if the caller checks for its end.
     pub(crate) bounds: bool,
-    /// Under a snapshot, where both directions and multi_get must find the same.
+    /// True if the walk runs under a snapshot, where both directions and multi_get must find the
+    /// same entries.
     pub(crate) compared: bool,
     pub(crate) readahead: bool,
 }
@@ -88,7 +89,7 @@ pub(crate) enum Operation {
         family: usize,
         rows: Vec<usize>,
     },
-    /// Rows by their places in the order of keys: from the first, so many.
+    /// `count` rows from position `first` in the order of keys.
     Scan {
         family: usize,
         first: usize,
@@ -106,7 +107,7 @@ pub(crate) enum Operation {
         changes: Vec<Change>,
         how: How,
     },
-    /// An amount goes from one account to another, and a row is put with it.
+    /// Moves an amount from one account to another and puts a row in the same write.
     Transfer {
         from: Account,
         to: Account,
@@ -116,7 +117,7 @@ pub(crate) enum Operation {
     },
 }
 
-/// What can be drawn in a life.
+/// Features of a life's database that limit the draws.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abilities {
     pub(crate) transactions: bool,
@@ -124,7 +125,7 @@ pub(crate) struct Abilities {
     pub(crate) unlogged: bool,
 }
 
-/// A lane's draws.
+/// A lane's source of draws.
 pub(crate) struct Lot<'a> {
     pub(crate) shape: Shape,
     pub(crate) flags: &'a Flags,
@@ -145,7 +146,7 @@ impl<'a> Lot<'a> {
         Lot { shape, flags, abilities, lane, wide: shape.wide_rows(), random }
     }
 
-    /// The lane's operation of this number.
+    /// Draws the lane's operation of this number.
     pub(crate) fn draw(&mut self, number: u64, state: &dyn Fn(Place) -> u64) -> Operation {
         let all = self.shape.lanes * self.shape.rows;
         let family = self.random.index(self.shape.families);
@@ -202,7 +203,7 @@ impl<'a> Lot<'a> {
         self.transfer(number)
     }
 
-    /// Some rows, each once, in one family or in all.
+    /// Draws changes of some rows, each at most once, in one family or in all.
     fn changes(&mut self, number: u64, delete: bool, state: &dyn Fn(Place) -> u64) -> Vec<Change> {
         let count = if self.random.one_in(2) { 1 } else { 1 + self.random.below(ROWS_OF_A_BATCH) };
         let mut rows: Vec<usize> = (0..count).map(|_| self.random.index(self.shape.rows)).collect();
@@ -250,7 +251,7 @@ impl<'a> Lot<'a> {
         }
     }
 
-    /// A range of one block's rows, or of many blocks'.
+    /// Draws a range deletion within a block, or over rows of many blocks.
     fn range(&mut self, family: usize) -> Change {
         let place = |row| Place { lane: self.lane, family, row };
         if self.random.one_in(2) {
@@ -274,7 +275,7 @@ impl<'a> Lot<'a> {
             .iter()
             .flat_map(Change::states)
             .all(|(place, _)| place.family == changes[0].states()[0].0.family);
-        // Why not these: a file has no such entries.
+        // Batches with single deletions are not ingested, because the files have no such entries.
         let singly = changes.iter().any(|change| matches!(change, Change::SingleDelete(_)));
         if !singly && self.random.one_in(self.flags.ingest_external_file_one_in) {
             return How::Ingested;

@@ -1,4 +1,4 @@
-//! What a run came to, for people and, as one line of JSON, for machines.
+//! The report of a run, as text and as one line of JSON.
 
 use super::counts::{Count, Counts};
 use super::place::Site;
@@ -7,33 +7,33 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What was wrong, and how to see it again.
+/// The failure of a life, with the commands to reproduce it.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) life: u64,
     pub(crate) text: String,
-    /// The file with the options of that life.
+    /// File with the options of that life.
     pub(crate) options: PathBuf,
-    /// The command that does it all again, and the one that looks at the database as it is.
+    /// Command that repeats the run, and the one that only verifies the database as it is.
     pub(crate) again: String,
     pub(crate) look: String,
 }
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     seed: u64,
     place: Site,
     pub(crate) lives: u64,
     pub(crate) killed: u64,
-    /// Of those, before the database was open.
+    /// Lives killed before the database was open.
     pub(crate) killed_in_opening: u64,
     /// Lives that ended in order.
     pub(crate) closed: u64,
     pub(crate) counts: Vec<u64>,
     pub(crate) openings_ms: Vec<u64>,
     pub(crate) elapsed: Duration,
-    /// Bytes of the database's files in the end.
+    /// Total size in bytes of the database's files at the end.
     size: u64,
     pub(crate) failure: Option<Failure>,
 }
@@ -55,7 +55,7 @@ impl Report {
         }
     }
 
-    /// What one more life has counted.
+    /// Adds the counts of one life.
     pub(crate) fn add(&mut self, counts: &[u64]) {
         self.counts.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }

@@ -1,20 +1,20 @@
-//! What is in a stressed database: rows, each in the hand of one lane, and what each holds in a
+//! The rows of a stressed database, each written by one lane, and the values that they have in each
 //! state.
 //!
 //! A *lane* is one stream of operations, one after the other: that of a thread or of a future. It
-//! alone writes its rows, so it knows what they hold, and at most one of its operations is
-//! undecided when the process dies. A row has a key in every column family. What the key holds
-//! there follows from a *state*, a number: 0 is nothing. Lanes' rows lie in blocks between each
-//! other's, so that files, ranges of compactions and iterators are of all of them.
+//! alone writes its rows, so it knows their values, and at most one of its operations is undecided
+//! when the process dies. A row has a key in every column family. The key's value follows from a
+//! *state*, a number; in state 0 the key is absent. Rows of different lanes lie in alternating
+//! blocks, so that files, compaction ranges and iterators cover rows of all lanes.
 //!
-//! Beside the rows, families of counters hold *accounts*, which all lanes write: numbers of which
-//! the sum is always 0.
+//! Beside the rows, families of counters hold *accounts*, which all lanes write: numbers whose sum
+//! is always 0.
 
 use crate::random::Random;
 
-/// Rows that lie beside each other before another lane's begin.
+/// Number of adjacent rows of one lane before another lane's begin.
 pub(crate) const BLOCK: usize = 16;
-/// What the blocks of a lane are, over and over.
+/// Kinds of a lane's blocks, repeated in this order.
 const KINDS: [Kind; 8] = [
     Kind::Value,
     Kind::Value,
@@ -25,11 +25,11 @@ const KINDS: [Kind; 8] = [
     Kind::Merged,
     Kind::Merged,
 ];
-/// A lane has so many rows or a multiple of it.
+/// Number of rows after which the kinds repeat; a lane has a multiple of it.
 pub(crate) const CYCLE: usize = BLOCK * KINDS.len();
-/// Accounts of a family.
+/// Number of accounts of a family.
 pub(crate) const ACCOUNTS: u64 = 12;
-/// With what the keys of accounts begin.
+/// First byte of the keys of accounts.
 pub(crate) const ACCOUNT: u8 = b'a';
 /// Bytes of every row's key, and of the part that the rows of a block share.
 pub(crate) const KEY_BYTES: usize = 12;
@@ -37,12 +37,13 @@ pub(crate) const BLOCK_PREFIX: usize = 10;
 
 pub(crate) type Key = [u8; KEY_BYTES];
 
-/// What is done with a row.
+/// Kinds of rows by the operations that change them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Put and deleted, alone or with a range of its block.
     Value,
-    /// The same, and ranges over many blocks: all of these rows of a lane lie beside each other.
+    /// Put and deleted, also with ranges over many blocks: all of a lane's rows of this kind are
+    /// adjacent.
     Wide,
     /// Put once, then removed with a single deletion.
     Single,
@@ -58,32 +59,32 @@ pub(crate) struct Place {
     pub(crate) row: usize,
 }
 
-/// What stays the same for the life of a database.
+/// Parameters that are fixed for the life of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) seed: u64,
     pub(crate) families: usize,
     pub(crate) lanes: usize,
-    /// Of each lane, a multiple of [`CYCLE`].
+    /// Rows of each lane, a multiple of [`CYCLE`].
     pub(crate) rows: usize,
 }
 
-/// A counter's family adds, a list's appends.
+/// Returns true for a family of counters, false for one of lists.
 pub(crate) fn counts(family: usize) -> bool {
     family.is_multiple_of(2)
 }
 
-/// The name of a family's merge operator.
+/// Returns the name of a family's merge operator.
 pub(crate) fn merge_operator(family: usize) -> &'static str {
     if counts(family) { "uint64add" } else { "{id=StringAppendOperator;delimiter=,;}" }
 }
 
-/// Name of the family with timestamps, and of the one that takes files behind all it has. The files
-/// of what is expected of them have these names too.
+/// Names of the family with timestamps, and of the one that ingests files behind its entries. The
+/// files with their expected states have these names too.
 pub(crate) const STAMPED_FAMILY: &str = "stamped";
 pub(crate) const BEHIND_FAMILY: &str = "behind";
 
-/// The name of a column family; the first is the default one.
+/// Returns the name of a column family; number 0 is the default one.
 pub(crate) fn family_name(family: usize) -> String {
     if family == 0 { "default".into() } else { format!("family{family}") }
 }
@@ -92,28 +93,29 @@ pub(crate) fn kind(row: usize) -> Kind {
     KINDS[row / BLOCK % KINDS.len()]
 }
 
-/// The key of an account.
+/// Returns the key of an account.
 pub(crate) fn account(number: u64) -> Vec<u8> {
     format!("{}{number:011}", ACCOUNT as char).into_bytes()
 }
 
-/// A list's state: the number of the last item that was removed, and how many there are behind it.
+/// Encodes a list's state: the number of the last item that was removed, and the number of items
+/// after it.
 pub(crate) fn list_state(removed: u64, items: u64) -> u64 {
     removed << 16 | items
 }
 
-/// What a list's state is made of.
+/// Decodes a list's state into the arguments of [`list_state`].
 pub(crate) fn list_parts(state: u64) -> (u64, u64) {
     (state >> 16, state & 0xffff)
 }
 
-/// What is appended to a list as an item of this number.
+/// Returns the text of a list's item of this number.
 pub(crate) fn list_item(number: u64) -> Vec<u8> {
     format!("{number}").into_bytes()
 }
 
 impl Shape {
-    /// The key of a row.
+    /// Returns the key of a row.
     pub(crate) fn key(&self, lane: usize, row: usize) -> Key {
         let (block, offset) = (row / BLOCK, row % BLOCK);
         let (cycle, place) = (block / KINDS.len(), block % KINDS.len());
@@ -130,12 +132,13 @@ impl Shape {
         text.as_bytes().try_into().expect("every form has this length")
     }
 
-    /// The rows of a lane that lie beside each other as [`Kind::Wide`], in the order of their keys.
+    /// Returns a lane's rows of kind [`Kind::Wide`], which are adjacent, in the order of their
+    /// keys.
     pub(crate) fn wide_rows(&self) -> Vec<usize> {
         (0..self.rows).filter(|row| kind(*row) == Kind::Wide).collect()
     }
 
-    /// All rows, in the order of their keys.
+    /// Returns all rows in the order of their keys: key, lane, row.
     pub(crate) fn ordered(&self) -> Vec<(Key, usize, usize)> {
         let of = |lane| (0..self.rows).map(move |row| (self.key(lane, row), lane, row));
         let mut all: Vec<_> = (0..self.lanes).flat_map(of).collect();
@@ -143,7 +146,7 @@ impl Shape {
         all
     }
 
-    /// What a row holds in a state.
+    /// Returns the value of a row in a state; `None` if it is absent.
     pub(crate) fn text(&self, place: Place, state: u64) -> Option<Vec<u8>> {
         match kind(place.row) {
             _ if state == 0 => None,
@@ -157,7 +160,7 @@ impl Shape {
         }
     }
 
-    /// A value that says where it belongs, and is of any length.
+    /// Returns a value of random length that begins with its place and state.
     fn value(&self, place: Place, state: u64) -> Vec<u8> {
         let Place { lane, family, row } = place;
         let mut value = format!("{lane}.{family}.{row}.{state};").into_bytes();
@@ -168,7 +171,7 @@ impl Shape {
             86..99 => 300 + random.below(500),
             _ => 4000 + random.below(6000),
         };
-        // Half of it can be compressed away.
+        // Half of the value is compressible.
         for _ in 0..more.div_ceil(16) {
             value.extend(random.next().to_le_bytes().map(|byte| b'a' + byte % 26));
             value.extend([b'-'; 8]);

@@ -1,6 +1,6 @@
-//! A family with timestamps, which one lane writes: puts and deletions at timestamps that never go
-//! back, and now and then the low end of the history is raised. Reads at any timestamp from there
-//! on are held against the list of all writes.
+//! A column family with timestamps, written by one lane: puts and deletions at timestamps that
+//! never decrease, and now and then a raise of `full_history_ts_low`. Reads at timestamps from
+//! there on are compared with the list of all writes.
 
 use super::calls::Store;
 use super::outcomes::Outcomes;
@@ -15,13 +15,13 @@ use std::io;
 use std::path::Path;
 
 const KEYS: u64 = 40;
-/// Steps of one timestamp, and timestamps of the history that is kept.
+/// Steps that share a timestamp, and timestamps of history that are kept.
 const STEPS_AT_ONCE: u64 = 4;
 const KEPT: u64 = 30;
 
-/// A step, which follows from the seed and its number.
+/// A step, derived from the seed and its number.
 enum Step {
-    /// `None`: a deletion.
+    /// A put, or a deletion if `value` is `None`.
     Write {
         key: u64,
         value: Option<Vec<u8>>,
@@ -46,9 +46,9 @@ type Value = Option<Vec<u8>>;
 pub(crate) struct Stamped {
     outcomes: Outcomes,
     seed: u64,
-    /// The writes of each key, the oldest first: timestamp and value.
+    /// Writes of each key, the oldest first: timestamp and value.
     writes: BTreeMap<u64, Vec<(u64, Value)>>,
-    /// The latest timestamp, and the low end of the history.
+    /// The latest timestamp, and `full_history_ts_low`.
     latest: u64,
     low: u64,
 }
@@ -75,7 +75,7 @@ impl Stamped {
         Step::Write { key, value }
     }
 
-    /// Takes a step that took place into the model.
+    /// Applies a step that took place to the model.
     fn apply(&mut self, number: u64) {
         let at = at_of(number);
         self.latest = at;
@@ -84,14 +84,15 @@ impl Stamped {
             Step::Write { key, value } => {
                 let writes = self.writes.entry(key).or_default();
                 writes.push((at, value));
-                // The last one of those that nobody reads behind stays.
+                // Of the writes at or below `low` the newest stays, because reads from there on see
+                // it.
                 let below = writes.partition_point(|(at, _)| *at <= self.low);
                 writes.drain(..below.saturating_sub(1));
             }
         }
     }
 
-    /// The value of a key at a timestamp, and when it was written.
+    /// Returns a key's value at a timestamp, and the timestamp of its write.
     fn value(&self, key: u64, at: u64) -> Option<(u64, &Vec<u8>)> {
         let (written, value) = self.writes.get(&key)?.iter().rev().find(|(written, _)| *written <= at)?;
         Some((*written, value.as_ref()?))
@@ -102,7 +103,7 @@ impl Stamped {
         db.column_family(NAME).ok_or_else(lost)
     }
 
-    /// The next step; then some reads.
+    /// Runs the next step, then some reads.
     pub(crate) fn step(&mut self, store: &Store, flush_log: bool, random: &mut Random) -> Result<(), Wrong> {
         let (db, family) = (store.db(), Self::family(store.db())?);
         let number = self.outcomes.begin()?;
@@ -139,11 +140,11 @@ impl Stamped {
         self.check(db, at)
     }
 
-    /// Settles what a killed process has left open: whether its last write took place.
+    /// Decides whether the last write of a killed process took place.
     fn settle(&mut self, db: &Db) -> Result<(), Wrong> {
         let Some(number) = self.outcomes.undecided() else { return Ok(()) };
         let done = match self.step_of(number) {
-            // Nobody reads before it any more.
+            // No later read has a timestamp below it.
             Step::Raise => true,
             Step::Write { key, value } => {
                 let found = db.get_cf(&at(at_of(number)), &Self::family(db)?, name(key)).map_err(failed)?;
@@ -157,7 +158,8 @@ impl Stamped {
         Ok(())
     }
 
-    /// All that can still be read is what it must be. `settle`: what is undecided is decided first.
+    /// Verifies reads at all timestamps that are kept. With `settle`, an undecided step is decided
+    /// first; without it, the check is skipped while one is undecided.
     pub(crate) fn verify(&mut self, db: &Db, settle: bool) -> Result<(), Wrong> {
         if settle {
             self.settle(db)?;
@@ -169,7 +171,8 @@ impl Stamped {
         (first..=self.latest).try_for_each(|at| self.check(db, at))
     }
 
-    /// All keys at a timestamp, by get, multi_get and an iterator both ways.
+    /// Compares all keys at a timestamp with the model, by get, multi_get and an iterator in both
+    /// directions.
     fn check(&self, db: &Db, timestamp: u64) -> Result<(), Wrong> {
         let (family, o) = (Self::family(db)?, at(timestamp));
         let wrong = |way: &str, key: &[u8], right: Option<&[u8]>, found: Option<&[u8]>| {

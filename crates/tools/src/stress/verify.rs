@@ -1,5 +1,6 @@
-//! After opening: what the life before has left undecided is decided and settled, and every key of
-//! the database is held against what it must be, in four ways of reading.
+//! Verification after opening: operations that the life before left undecided are decided and
+//! settled, and every key of the database is compared with its expected value, in four ways of
+//! reading.
 
 use super::calls::{Calls, Found, run_blocking};
 use super::counts::{Count, Counts};
@@ -12,13 +13,13 @@ use crate::random::Random;
 use karst_engine::{Db, ReadOptions};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keys of one multi_get.
+/// Number of keys of one multi_get.
 const BATCH: usize = 100;
-/// A get of its own for one key in so many.
+/// One key in this number is also read by get.
 const GET_ONE_IN: u64 = 4;
 
-/// Decide the prepared transactions that opening has found again: as it was begun to be decided,
-/// otherwise by chance. Each that was acknowledged and not decided must be there.
+/// Decides the prepared transactions that opening recovered: by the recorded decision, otherwise by
+/// chance. Each one that was acknowledged and not decided must have been recovered.
 pub(crate) fn decide(calls: &Calls, expected: &Expected, counts: &Counts, seed: u64) -> Result<(), Wrong> {
     let Front::Locking(db) = &calls.store.front else { return Ok(()) };
     let mut found = BTreeSet::new();
@@ -73,8 +74,8 @@ pub(crate) fn decide(calls: &Calls, expected: &Expected, counts: &Counts, seed: 
     Ok(())
 }
 
-/// Settle what each lane's last operation has come to: it happened as a whole or not at all, and if
-/// it was acknowledged, as was said.
+/// Settles each lane's last operation: it took place as a whole or not at all, and with the
+/// recorded outcome if one was acknowledged.
 pub(crate) fn settle(calls: &Calls, expected: &Expected) -> Result<(), Wrong> {
     for lane in 0..expected.shape.lanes {
         let Some((operation, places)) = expected.undecided(lane) else { continue };
@@ -82,7 +83,7 @@ pub(crate) fn settle(calls: &Calls, expected: &Expected) -> Result<(), Wrong> {
         let known = if head.ended == operation {
             Some(head.kept)
         } else if head.prepared == operation && head.deciding == operation {
-            // It was prepared, and nobody finds it prepared: its decision counts.
+            // It was prepared and is no longer found prepared, so its decision took place.
             Some(head.commit)
         } else {
             None
@@ -94,7 +95,7 @@ pub(crate) fn settle(calls: &Calls, expected: &Expected) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Whether an operation has taken place; it has in all of its rows or in none.
+/// Returns true if an operation took place, which it must have in all of its rows or in none.
 fn check_outcome(
     calls: &Calls,
     expected: &Expected,
@@ -103,7 +104,7 @@ fn check_outcome(
     what: &str,
 ) -> Result<bool, Wrong> {
     let (shape, o) = (expected.shape, ReadOptions::default());
-    // The first row that tells, and how.
+    // Outcome shown by the first row whose states differ, and that row.
     let mut told: Option<(bool, Place)> = None;
     for place in places {
         let (key, row) = (shape.key(place.lane, place.row), expected.row(*place));
@@ -139,11 +140,11 @@ fn check_outcome(
             Some(_) => {}
         }
     }
-    // Where no row tells it makes no difference.
+    // If no row tells, both outcomes show the same.
     Ok(known.or(told.map(|(kept, _)| kept)).unwrap_or(true))
 }
 
-/// What is read.
+/// Parameters of a verification of all rows.
 pub(crate) struct Whole<'a> {
     pub(crate) expected: &'a Expected,
     pub(crate) ordered: &'a [(Key, usize, usize)],
@@ -152,8 +153,8 @@ pub(crate) struct Whole<'a> {
 }
 
 impl Whole<'_> {
-    /// Every key of every family, forward, backward, by multi_get and some by get; and nothing else
-    /// is there.
+    /// Verifies every key of every family, forward, backward, by multi_get and some by get, and the
+    /// absence of others.
     pub(crate) fn verify(&self, calls: &Calls) -> Result<(), Wrong> {
         let families = self.expected.shape.families;
         let results: Vec<Result<(), Wrong>> = std::thread::scope(|scope| {
@@ -248,7 +249,7 @@ fn check_all(
     }
 }
 
-/// Of a database that was closed: no file lies there that it does not need.
+/// Checks after closing that the database's directory has no file that it does not need.
 pub(crate) fn check_files(db: &Db) -> Result<(), Wrong> {
     let (live, _) = db.live_file_names();
     let names = db.env().fs().list_dir(db.path()).map_err(|e| Wrong::Failed(e.to_string()))?;

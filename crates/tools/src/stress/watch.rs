@@ -1,8 +1,8 @@
-//! The process that the user starts: it begins lives, kills them, and tells how far it is.
+//! The process that the user starts: it starts lives, kills them, and shows progress.
 //!
 //! In: flags. Out: a [`Report`]. A life is killed with SIGKILL at a moment drawn around
-//! `-interval`, some in the first moments and some not at all: those end in order. The last life
-//! verifies everything once more and changes nothing.
+//! `-interval`, some in the first moments, and some are not killed but end in order. The last life
+//! verifies everything again and changes nothing.
 
 use super::counts::{Count, Counts};
 use super::flags::Flags;
@@ -15,22 +15,21 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// A life that is killed in its first moments is within so many milliseconds.
+/// Maximum age in milliseconds at which a life is killed in its first moments.
 const FIRST_MOMENTS_MS: u64 = 120;
-/// How long opening and verifying, or ending in order, may take beside `-hang_after`, in times of
-/// it.
+/// Multiple of `-hang_after` that opening with verification, and ending in order, may each take.
 const PATIENCE: u32 = 5;
-/// How often to look.
+/// Interval between looks at the life's age.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How a life is to end.
+/// Ends of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Killed after so long.
+    /// Killed at this age.
     Killed(Duration),
-    /// In order, after so long.
+    /// Asked at this age to end in order.
     Closed(Duration),
-    /// By itself.
+    /// After its operations, without a request.
     ByItself,
 }
 
@@ -38,13 +37,13 @@ enum End {
 pub(crate) struct Run<'a> {
     pub(crate) flags: &'a Flags,
     pub(crate) place: &'a Site,
-    /// As they were given, for the lives.
+    /// The user's arguments, which are passed on to the lives.
     pub(crate) args: &'a [String],
     pub(crate) seed: u64,
 }
 
 impl Run<'_> {
-    /// All lives, and what they came to.
+    /// Runs all lives; returns their results.
     pub(crate) fn run(&self) -> Result<Report, String> {
         let started = Instant::now();
         let mut report = Report::new(self.seed, self.place);
@@ -92,7 +91,7 @@ impl Run<'_> {
         if interval.is_zero() {
             return if self.flags.ops_per_thread > 0 { End::ByItself } else { End::Closed(left) };
         }
-        // Half an interval to one and a half.
+        // The interval times a factor from 0.5 to 1.5.
         let part = 0.5 + random.below(1000) as f64 / 1000.0;
         let after = interval.mul_f64(part).min(left);
         if random.one_in(self.flags.kill_in_opening_one_in) {
@@ -114,7 +113,7 @@ impl Run<'_> {
     }
 
     fn command(&self, life: u64, check_only: bool) -> Result<Command, String> {
-        // Why not by its name: the file may be another one by now.
+        // The program is not started by name because the file may be another one by now.
         let program = "/proc/self/exe";
         let mut command = Command::new(program);
         command
@@ -132,7 +131,7 @@ impl Run<'_> {
         Ok(command)
     }
 
-    /// One life, to its end.
+    /// Runs one life to its end.
     fn one(
         &self,
         life: u64,
@@ -148,7 +147,7 @@ impl Run<'_> {
         let mut heard =
             Heard { counts: Counts::default().numbers(), changed: born, opened: false, ended: false };
         report.lives += 1;
-        // Asked to end, in one way or the other.
+        // Time at which the life was killed or asked to end.
         let mut asked = None;
         let status = loop {
             match lines.recv_timeout(LOOK) {
@@ -225,7 +224,7 @@ impl Run<'_> {
     }
 }
 
-/// A process that does not outlive its handle.
+/// A process that is killed when its handle is dropped.
 struct Guarded(Child);
 
 impl Drop for Guarded {
@@ -248,10 +247,10 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
     receiver
 }
 
-/// What a life has said.
+/// State of a life, from the lines that it printed.
 struct Heard {
     counts: Vec<u64>,
-    /// When a count was another for the last time.
+    /// Time of the last change of the counts, or of the opening.
     changed: Instant,
     opened: bool,
     ended: bool,

@@ -1,11 +1,10 @@
-//! Copies of the whole database, made before anybody writes, so that it is known exactly what they
-//! have: each is verified as the database itself is. A backup is kept together with the expected
-//! state, and takes the place of the database before a later life.
+//! Copies of the whole database, made before lanes write, so that their contents are known exactly:
+//! each is verified like the database itself. A backup is kept together with the expected state,
+//! and replaces the database before a later life.
 //!
-//! Beside the database, in the directory with `.saved` behind its name: `backups`, `expected`, and
-//! `id`, the number of the backup, which is written last. The file `restoring` is there while the
-//! backup takes the database's place; the life after one that was killed meanwhile begins with that
-//! again.
+//! They are in the directory with the suffix `.saved`: `backups`, `expected`, and `id`, the number
+//! of the backup, which is written last. The file `restoring` exists while the backup is restored
+//! in place of the database; a life after one that was killed meanwhile begins by restoring again.
 
 use super::calls::{Calls, Store};
 use super::extras::Extras;
@@ -24,12 +23,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The directory of the backup and the expected state.
+/// Returns the directory of the backup and its expected state.
 pub(crate) fn folder(db: &Path) -> PathBuf {
     beside(db, ".saved")
 }
 
-/// Whether a file of the expected state changes with the database.
+/// Returns true for a file of the expected state that changes with the database.
 fn goes_with_the_database(name: &str) -> bool {
     name.starts_with("lane-") || ["further", "imports", "stamped", "behind", "front"].contains(&name)
 }
@@ -50,8 +49,8 @@ fn engine(saved: &Path) -> Result<BackupEngine, Wrong> {
     BackupEngine::open(&options, &Env::posix()).map_err(|e| Wrong::Failed(format!("backups: {e}")))
 }
 
-/// Puts the backup in the place of the database, and the expected state that it has beside it. With
-/// `begins` false only if a killed process had begun it. Returns whether it was done.
+/// Restores the backup in place of the database, with its expected state. With `begins` false, only
+/// if a killed process had begun to. Returns true if it was done.
 pub(crate) fn restore(place: &Site, begins: bool, random: &mut Random) -> Result<bool, Wrong> {
     let saved = folder(&place.db);
     let marker = saved.join("restoring");
@@ -69,7 +68,7 @@ pub(crate) fn restore(place: &Site, begins: bool, random: &mut Random) -> Result
     Ok(true)
 }
 
-/// What it takes to make one and to verify it.
+/// Parameters for making and verifying a copy.
 pub(crate) struct Copying<'a> {
     pub(crate) place: &'a Site,
     pub(crate) options: &'a Options,
@@ -79,7 +78,7 @@ pub(crate) struct Copying<'a> {
 
 impl Copying<'_> {
     /// Keeps a backup for [`restore`], and verifies a copy elsewhere: that backup, or a checkpoint.
-    /// Nobody writes meanwhile.
+    /// No lane writes meanwhile.
     pub(crate) fn copy(&self, db: &Db, extras: &mut Extras, random: &mut Random) -> Result<(), Wrong> {
         let failed = |e: karst_engine::Error| Wrong::Failed(format!("a copy of the whole database: {e}"));
         let (saved, copy) = (folder(&self.place.db), beside(&self.place.db, ".copy-whole"));

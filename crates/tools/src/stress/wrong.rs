@@ -1,11 +1,11 @@
-//! What ends a life before its time, and how it is told.
+//! Mismatches and failures, which end a life, and their messages.
 
-/// What ends a life before its time.
+/// The mismatch or failure that ends a life.
 #[derive(Debug)]
 pub(crate) enum Wrong {
-    /// The database holds what it must not, or not what it must.
+    /// The database lacks an entry that it must hold, or holds one that it must not.
     Mismatch(String),
-    /// A call failed that must not.
+    /// A call failed that must not fail.
     Failed(String),
 }
 
@@ -24,7 +24,7 @@ impl Wrong {
     }
 }
 
-/// A value for a message: numbers as such, others as far as one wants to read.
+/// Returns a value for a message: a number as decimal, other bytes escaped up to a limit.
 pub(crate) fn shown(value: Option<&[u8]>) -> String {
     const READ: usize = 48;
     let Some(bytes) = value else { return "nothing".into() };
