@@ -1,26 +1,26 @@
-//! A process that writes under load is killed (`SIGKILL`) at a random moment, over and over, and
-//! the database opened again each time: nothing that was acknowledged is lost, whether it was
-//! synced or not (the system goes on, and what has left the process is there); what survives of
-//! each writer is a prefix, and over all writers nothing is there without what was acknowledged
-//! before it began; no file is left that nobody needs.
+//! A process that writes under load is killed (`SIGKILL`) at random moments, and the database is
+//! opened again each time: no acknowledged write is lost, synced or not, because data that has left
+//! the process survives its death; the surviving batches of each writer are a prefix, and no batch
+//! survives without those that were acknowledged before it began; no unneeded file is left.
 //!
-//! The writer is this test's own program, run again with `KARST_KILLED_DIR` set. It says on its
-//! standard output when a batch begins and when it was acknowledged. What the batches hold follows
-//! from the seed, the writer and their number, so this side knows it too. Some are ingested as
-//! files instead of written.
+//! The writer is this test's own program, run again with `KARST_KILLED_DIR` set. It prints on its
+//! standard output when a batch begins and when it was acknowledged. The contents of a batch follow
+//! from the seed, the writer and the batch's number, so the parent process can compute them too.
+//! Some batches are ingested as files instead of written.
 //!
-//! Meanwhile it takes checkpoints and backups. Each that is there opens, and is what the database
-//! was between two moments; those that were not finished are in nobody's way. It also exports a
-//! family, imports it again and clips that, which is there whole or not at all.
+//! Meanwhile the writer takes checkpoints and backups. Each completed one opens, and equals the
+//! database at some moment between two known ones; an unfinished one does not obstruct the next. It
+//! also exports a family, imports it again and clips the import, which then exists whole or not at
+//! all.
 //!
-//! Backups are also restored over the database, by a process that is killed: behind it there is one
-//! of both, whole, or none.
+//! Backups are also restored over the database by a process that is killed: afterwards the
+//! directory has the old database or the backup, whole, or no database.
 //!
-//! Beside that, batches of which none may count twice (`karst_testkit::tally`): counters, lists and
-//! single deletions, the same in several families, with options drawn for each life
-//! (`karst_testkit::kills`).
+//! A second test makes writes whose double application would show (`karst_testkit::tally`):
+//! counters, lists and single deletions, equal in several families, with options drawn for each
+//! life (`karst_testkit::kills`).
 //!
-//! The default run kills 10 times each, `KARST_LONG_TESTS=1` 200 times.
+//! The default run kills 10 times in each test, `KARST_LONG_TESTS=1` 200 times.
 
 #[path = "kill/copying.rs"]
 mod copying;
@@ -55,11 +55,11 @@ const KILLS: &str = "KARST_KILLS";
 const TEST: &str = "nothing_acknowledged_is_lost_when_the_process_is_killed";
 const WRITERS: usize = 4;
 const FAMILIES: [&str; 2] = ["default", "second"];
-/// After so many kills a new database is begun, so that going over its whole history again stays
+/// Number of kills after which a new database is begun, so that checking its whole history stays
 /// quick.
 const KILLS_OF_ONE: u64 = 20;
 
-/// Every other database recycles its logs, two of four put into them what they write.
+/// Every other database recycles its logs, and two of four write them through mmap.
 fn options(seed: u64) -> Options {
     let text = "create_if_missing=true;create_missing_column_families=true;write_buffer_size=60000;\
                 target_file_size_base=30000;max_bytes_for_level_base=100000;max_manifest_file_size=4000;\
@@ -70,7 +70,7 @@ fn options(seed: u64) -> Options {
         db.recycle_log_file_num = if database.is_multiple_of(2) { 2 } else { 0 };
         db.allow_mmap_writes = (database / 2).is_multiple_of(2);
     });
-    // Reason: a family that has blob files cannot be exported.
+    // A family with blob files cannot be exported.
     options.column_family(FAMILIES[1], |family| family.enable_blob_files = false)
 }
 
@@ -101,13 +101,13 @@ fn draw(chronicle: &mut Chronicle, random: &mut Random, writer: usize) -> (u64, 
     chronicle.begin(writer, if both { &[0, 1] } else { &[0] }, random)
 }
 
-/// Which batches of each writer the database holds.
+/// Returns the number of batches of each writer that the database holds.
 fn cut_of(db: &Db) -> Cut {
     let seen = (0..WRITERS).map(|writer| marked(db.get(mark(writer)).unwrap().as_deref()).unwrap());
     Cut(seen.collect())
 }
 
-/// The family has these entries and no others.
+/// Checks that the family has these entries and no others.
 fn same_entries(db: &Db, family: &ColumnFamily, expected: &[karst_testkit::Entry]) {
     let mut cursor = db.iter_cf(&ReadOptions::default(), family).unwrap();
     cursor.seek_to_first().unwrap();
@@ -120,7 +120,7 @@ fn same_entries(db: &Db, family: &ColumnFamily, expected: &[karst_testkit::Entry
     assert!(!cursor.valid(), "{} was never written", karst_testkit::show(cursor.key()));
 }
 
-/// The process that is killed.
+/// Runs the process that is killed.
 fn write_until_killed(directory: &Path, seed: u64) -> ! {
     let db = Db::open_cf(directory, &options(seed), &FAMILIES).unwrap();
     let cut = cut_of(&db);
@@ -129,7 +129,7 @@ fn write_until_killed(directory: &Path, seed: u64) -> ! {
         out.write_all(format!("{what} {writer} {number}\n").as_bytes()).unwrap();
         out.flush().unwrap();
     };
-    // Why: the test's name stands at the beginning of the line.
+    // The test's name stands at the beginning of the current line.
     println!();
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
@@ -168,7 +168,7 @@ fn write_until_killed(directory: &Path, seed: u64) -> ! {
     unreachable!("writers write until they are killed")
 }
 
-/// What this side knows of the database in a directory.
+/// The parent's knowledge of the database in a directory.
 struct Known {
     chronicle: Chronicle,
     randoms: Vec<Random>,
@@ -177,7 +177,7 @@ struct Known {
 }
 
 impl Known {
-    /// A database with the batches of `cut`.
+    /// Returns the knowledge of a database with the batches of `cut`.
     fn of(seed: u64, cut: &Cut) -> Self {
         let randoms = (0..WRITERS).map(|writer| Drawing::new(seed, writer).random).collect();
         let mut known = Self {
@@ -199,7 +199,7 @@ impl Known {
         draw(&mut self.chronicle, &mut self.randoms[writer], writer).0
     }
 
-    /// Run a writer and kill it after so many acknowledgements. How many there were.
+    /// Runs a writer and kills it after `after` acknowledgements; returns their number.
     fn run_and_kill(&mut self, directory: &Path, after: u64) -> u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([TEST, "--exact", "--nocapture", "--test-threads=1"])
@@ -209,7 +209,7 @@ impl Known {
             .spawn()
             .unwrap();
         if after == 0 {
-            // Somewhere in opening, or shortly after.
+            // Kills it while it opens the database, or shortly after.
             std::thread::sleep(Duration::from_millis(self.randoms[0].clone().below(60)));
             child.kill().unwrap();
         }
@@ -241,7 +241,7 @@ impl Known {
         acknowledged
     }
 
-    /// Open what is left and hold it against what is known.
+    /// Opens the database that is left and compares it with what is known.
     fn check(&mut self, directory: &Path) -> Cut {
         copying::check(directory, self.seed, &self.told, &self.chronicle);
         let imported = copying::imported(directory, self.seed);
@@ -296,7 +296,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
 const LIFE: &str = "KARST_KILLED_LIFE";
 const COUNTING_TEST: &str = "nothing_counts_twice_when_the_process_is_killed";
 
-/// KarstDB alone.
+/// KarstDB as the only engine.
 struct Alone;
 
 impl kills::Keeper for Alone {

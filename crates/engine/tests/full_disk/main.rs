@@ -1,12 +1,12 @@
-//! A full disk, in every phase: what a write returns and when, what goes on meanwhile, and that
-//! everything goes on by itself once there is room.
+//! A full disk, in every phase: the error of a write and its delay, the calls that still work
+//! meanwhile, and the automatic recovery once there is space.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `small` | small file systems: mounted ones, and the simulated one where mounting is not permitted |
-//! | `real` | on those: writers until they are refused, phase by phase, with a table of what they were told and after how long |
-//! | `phases` | each kind of file without room, on the simulated machine |
-//! | `opening` | opening with any room from none up |
+//! | `real` | writers on those file systems until a write is refused, phase by phase, with a table of errors and delays |
+//! | `phases` | each kind of file without space, on the simulated machine |
+//! | `opening` | opening with any free space from none up |
 
 mod opening;
 mod phases;
@@ -40,17 +40,17 @@ fn mixed(i: u64) -> u64 {
     (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB) ^ (z >> 31)
 }
 
-/// Keys come in no order.
+/// Returns the keys in no order.
 fn key(i: u64) -> Vec<u8> {
     format!("{:016x}", mixed(i)).into_bytes()
 }
 
-/// Values that compress badly.
+/// Returns a value that compresses badly.
 fn value(i: u64, bytes: usize) -> Vec<u8> {
     (0..bytes as u64 / 8).flat_map(|j| mixed(i << 20 | j).to_le_bytes()).collect()
 }
 
-/// Everything there is, by an iterator; and each of it by a get.
+/// Returns all entries, by an iterator; checks one in 37 by a get.
 fn all(db: &Db) -> Entries {
     let mut found = Entries::new();
     let mut iter = db.iter(&ReadOptions::default()).unwrap();

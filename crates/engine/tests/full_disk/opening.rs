@@ -1,5 +1,5 @@
-//! Opening with any room from none up: it succeeds whole, or says how much it lacks and loses
-//! nothing, and what it takes to succeed is little.
+//! Opening with any free space from none up: it succeeds wholly, or returns how many bytes it lacks
+//! and loses nothing, and the space that it requires is small.
 
 use super::{Entries, all, key, options, value};
 use karst_engine::{Db, ErrorKind, Options, WriteOptions};
@@ -7,19 +7,19 @@ use karst_io::{Crash, Simulation};
 use std::path::{Path, PathBuf};
 
 const MEMTABLE: usize = 64 << 10;
-/// What the MANIFEST, CURRENT and OPTIONS take, for two families.
+/// Bytes that the MANIFEST, CURRENT and OPTIONS of two families require.
 const REST: u64 = 48 << 10;
-/// The room that is tried grows by so many bytes.
+/// Step in bytes of the free space that is tried.
 const STEP: usize = 4 << 10;
 
-/// Files with their bytes.
+/// Paths and contents of files.
 type Files = Vec<(PathBuf, Vec<u8>)>;
 
-/// What a process that was killed has left.
+/// The files that a killed process has left, and the entries that they hold.
 struct Left {
     files: Files,
     model: Entries,
-    /// Of all logs.
+    /// Total size in bytes of all logs.
     log_bytes: u64,
 }
 
@@ -27,7 +27,7 @@ fn files_of(simulation: &Simulation) -> Files {
     let fs = simulation.env().fs();
     let names = fs.list_dir(Path::new("/db")).unwrap();
     let paths = names.iter().map(|name| Path::new("/db").join(name));
-    // Nobody has the lock of a process that is gone.
+    // A process that is gone holds no lock.
     let paths = paths.filter(|path| !path.ends_with("LOCK"));
     paths.map(|path| (path.clone(), fs.read_file(&path).unwrap())).collect()
 }
@@ -49,13 +49,13 @@ fn small(options: Options) -> Options {
     options.column_families(|cf| (cf.write_buffer_size, cf.max_write_buffer_number) = (MEMTABLE, 8))
 }
 
-/// Five memtables or so that were not flushed, in as many logs, and a table; in these families in
-/// turns.
+/// Leaves a table and about five unflushed memtables in as many logs, with entries of these
+/// families in turns.
 fn left(families: &[&str], change: fn(Options) -> Options) -> Left {
     left_behind(families, 20, change)
 }
 
-/// The same behind so many entries that were flushed.
+/// Leaves `flushed` flushed entries and about five unflushed memtables.
 fn left_behind(families: &[&str], flushed: u64, change: fn(Options) -> Options) -> Left {
     let simulation = Simulation::new(1);
     let options = change(small(options(simulation.env())));
@@ -99,8 +99,8 @@ fn all_of(db: &Db, families: &[&str]) -> Entries {
     found
 }
 
-/// Opens what was left with room from none to all that could be wanted. It takes no more than
-/// `enough` to succeed.
+/// Opens the files with free space from none to more than is useful. Opening must succeed with
+/// `enough` bytes.
 fn sweep(what: &str, left: &Left, families: &[&str], change: fn(Options) -> Options, enough: u64) {
     let used: u64 = left.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
     let (mut smallest, mut errors) = (None, Vec::new());
@@ -121,7 +121,7 @@ fn sweep(what: &str, left: &Left, families: &[&str], change: fn(Options) -> Opti
                 assert!(text.contains("/db") && text.contains("it lacks "), "{at}: {text}");
                 assert!(room < enough, "{at}: {text}");
                 errors.push((room, text));
-                // A second attempt finds no less room than the first.
+                // The first attempt leaves no files that take space from a second one.
                 let names = files_of(&simulation).len();
                 let again = Db::open("/db", &options).map(|db| db.close().unwrap());
                 assert!(again.is_ok() || files_of(&simulation).len() <= names, "{at}: it adds up");
@@ -173,7 +173,7 @@ fn what_memtables_may_not_hold_opens_with_room_for_one() {
     sweep("into blob files", &left(&ONE, as_is), &ONE, blobs, ONE_MEMTABLE);
 }
 
-/// The last write is there in part, as where the room ended within it.
+/// The last record is cut, as by a log that ran out of space within it.
 #[test]
 fn a_log_that_ends_within_a_record_takes_room_for_one_memtable() {
     let mut left = left(&ONE, as_is);
@@ -203,7 +203,7 @@ fn what_a_crash_left_goes_before_room_is_wanted() {
     sweep("beside leftovers", &left, &ONE, less_memory, 0);
 }
 
-/// Whatever has become of the logs by then: they are there, or tables have what they held.
+/// At each failure the logs still exist, or tables have their entries.
 #[test]
 fn a_power_failure_at_any_change_of_an_opening_without_room_loses_nothing() {
     let left = left(&ONE, as_is);

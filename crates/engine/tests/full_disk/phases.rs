@@ -1,5 +1,5 @@
-//! Each kind of file without room, on the simulated machine: what is told is the same each time,
-//! and time costs nothing.
+//! Each kind of file without space, on the simulated machine, where errors are deterministic and
+//! time costs nothing.
 
 use super::{Entries, all, key, options, value};
 use karst_engine::{
@@ -14,17 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Writers are told by then.
+/// Limit of the time until a write returns its error.
 const TOLD: Duration = Duration::from_millis(10_100);
-/// Where nobody can tell how much room there is it may take until the next attempt.
+/// Limit of the time until writing resumes if the free space is unknown, and attempts are up to 30
+/// seconds apart.
 const GOES_ON: Duration = Duration::from_secs(31);
 
-/// A kind of file that finds no room, and what that leads to.
+/// A kind of file that finds no space, and the effect on writes.
 struct Phase {
     name: &'static str,
     full: fn(&Path) -> bool,
     change: fn(Options) -> Options,
-    /// The error that refuses writes; `None` if none is refused.
+    /// Reason of the error that refuses writes; `None` if none is refused.
     refused_for: Option<BackgroundErrorReason>,
 }
 
@@ -33,7 +34,7 @@ fn name(path: &Path) -> &str {
 }
 
 thread_local! {
-    /// Logs beyond this number find no room.
+    /// Logs with larger numbers find no space.
     static LAST_LOG: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
@@ -99,7 +100,7 @@ const PHASES: [Phase; 9] = [
 ];
 
 struct Machine {
-    // First, so that it is closed while there still is a machine.
+    // The first field, so that the database is closed before the simulation is dropped.
     db: Db,
     simulation: Simulation,
     env: Env,
@@ -120,7 +121,7 @@ impl Machine {
         machine
     }
 
-    /// From now on there is room for so many bytes more.
+    /// Leaves this many bytes free.
     fn leave_room(&self, bytes: u64) {
         let fs = self.simulation.fs();
         fs.set_capacity(Some(1 << 40));
@@ -145,8 +146,7 @@ impl Machine {
         (0..count).for_each(|_| self.put().unwrap());
     }
 
-    /// So many writes, or as many as there are until one is refused; what it was told, and after
-    /// how long.
+    /// Makes at most `most` writes; returns the error of the first that is refused, and its delay.
     fn until_refused(&mut self, most: u64) -> Option<(karst_engine::Error, Duration)> {
         (0..most).find_map(|_| {
             let began = self.env.now();
@@ -154,8 +154,8 @@ impl Machine {
         })
     }
 
-    /// The same until writers are stopped. A write may be refused at once before, while a
-    /// compaction has taken up the last of the room; then writing goes on.
+    /// Writes until writers are stopped. Before that a write may be refused at once, while a
+    /// compaction has taken the last of the space; then writing resumes.
     fn until_stopped(&mut self) -> (karst_engine::Error, Duration) {
         loop {
             let told = self.until_refused(20_000).expect("there is room for everything");
@@ -172,7 +172,7 @@ impl Machine {
         }
     }
 
-    /// Waits until writes are taken; how long that took.
+    /// Waits until writes are accepted; returns how long.
     fn until_it_goes_on(&mut self) -> Duration {
         let began = self.env.now();
         while let Err(error) = self.put() {
@@ -182,7 +182,8 @@ impl Machine {
         self.env.now() - began
     }
 
-    /// Tables and blob files that the database does not need.
+    /// Returns the files with the suffix of tables, blob files and temporary files that the
+    /// database does not need.
     fn leftovers(&self) -> Vec<String> {
         let (live, _) = self.db.live_file_names();
         let mut names = self.env.fs().list_dir(Path::new("/db")).unwrap();
@@ -228,7 +229,7 @@ fn run(phase: &Phase, opened_anew: bool) {
     }
     machine.check(&when);
     machine.pause(Duration::from_millis(500));
-    // As long as it is not known what the MANIFEST names no table is removed.
+    // No table is removed while it is unknown which ones the MANIFEST names.
     if phase.refused_for != Some(BackgroundErrorReason::ManifestWrite) {
         assert_eq!(machine.leftovers(), Vec::<String>::new(), "{when}");
     }
@@ -253,7 +254,7 @@ fn run(phase: &Phase, opened_anew: bool) {
     machine.check(&when);
 }
 
-/// Closes the database and opens it while there is no room; then there is.
+/// Closes the database and opens it while there is no space; then once there is.
 fn open_anew(machine: &mut Machine, phase: &Phase) {
     machine.db.close().unwrap();
     let names = || {
@@ -274,7 +275,7 @@ fn open_anew(machine: &mut Machine, phase: &Phase) {
                     error.kind() == ErrorKind::NoSpace && error.to_string().contains("for reading"),
                     "{error}"
                 );
-                // The first may have made tables of what the logs held, which is progress.
+                // The first attempt may have made tables of the logs' entries, which is progress.
                 let now = names();
                 let grows = attempt > 0 && now.len() > earlier.len();
                 assert!(!grows, "{}: openings leave more and more: {earlier:?} {now:?}", phase.name);
@@ -295,7 +296,8 @@ fn every_phase_survives_opening_on_the_full_disk() {
     PHASES.iter().for_each(|phase| run(phase, true));
 }
 
-/// A tree of some megabytes, and room for L0 to grow but none to compact it.
+/// Returns a machine with a tree of some megabytes, and space for L0 to grow but not to be
+/// compacted.
 fn cramped(statistics: &Arc<Statistics>, change: impl FnOnce(Options) -> Options) -> Machine {
     let mut machine =
         Machine::new(3, WriteOptions::default(), |options| change(options.statistics(statistics.clone())));
@@ -316,7 +318,7 @@ fn writers_that_a_compaction_without_room_has_stopped_are_told() {
     assert!((Duration::from_secs(10)..TOLD).contains(&after), "{after:?}");
     machine.check("stopped");
     assert_eq!(machine.leftovers(), Vec::<String>::new());
-    // A write has its own patience, or none.
+    // The write's own timeout takes precedence.
     for timeout in [Duration::ZERO, Duration::from_secs(3), Duration::from_secs(60)] {
         machine.write.timeout = Some(timeout);
         let (error, after) = machine.until_refused(1).unwrap();
@@ -326,7 +328,7 @@ fn writers_that_a_compaction_without_room_has_stopped_are_told() {
     machine.write = WriteOptions { no_slowdown: true, ..WriteOptions::default() };
     assert_eq!(machine.put().unwrap_err().kind(), ErrorKind::Incomplete);
     machine.write = WriteOptions::default();
-    // Nothing is tried without room: not one attempt more in ten minutes.
+    // Without space no attempt is made, not even one in ten minutes.
     let tried = || statistics.ticker(Ticker::ErrorHandlerAutoresumeRetryTotalCount);
     let before = tried();
     machine.pause(Duration::from_secs(600));
@@ -380,12 +382,12 @@ fn attempts_to_go_on_grow_rarer_where_nobody_can_tell_how_much_room_there_is() {
     machine.simulation.fs().set_full(Some(|path| name(path).ends_with(".sst")));
     machine.until_refused(2_000).expect("the flush has no room");
     machine.pause(Duration::from_secs(300));
-    // After 1, 2, 4, 8, 16 and then every 30 seconds.
+    // Attempts come after 1, 2, 4, 8, 16 and then every 30 seconds.
     let tried = statistics.ticker(Ticker::ErrorHandlerAutoresumeRetryTotalCount);
     assert!((10..=15).contains(&tried), "{tried} attempts in 300 seconds");
     machine.simulation.fs().set_full(None);
     assert!(machine.until_it_goes_on() < GOES_ON);
-    // The next trouble begins with short pauses again.
+    // After a success the next error begins with short pauses again.
     machine.simulation.fs().set_full(Some(|path| name(path).ends_with(".sst")));
     machine.until_refused(2_000).expect("the flush has no room");
     machine.simulation.fs().set_full(None);
@@ -436,7 +438,8 @@ fn compactions_that_wait_for_room_go_on_when_asked_where_nothing_does_by_itself(
     machine.check("resumed");
 }
 
-/// Then no error stands, since a flush that fails is tried again for ever.
+/// Without `paranoid_checks` no error stands, because a flush that fails is tried again without
+/// end.
 #[test]
 fn without_paranoid_checks_whoever_waits_for_a_flush_is_told_and_closing_ends() {
     for waits in [false, true] {
@@ -463,16 +466,15 @@ fn without_paranoid_checks_whoever_waits_for_a_flush_is_told_and_closing_ends() 
 }
 
 thread_local! {
-    /// What was to be written and found no room.
+    /// MANIFEST files that found no space.
     static MANIFESTS: RefCell<BTreeSet<PathBuf>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// The pauses between attempts have grown to half a minute by then, and say nothing of when there
-/// is room.
+/// The pauses between attempts have grown to half a minute by then, whether or not there is space.
 #[test]
 fn room_that_somebody_makes_ends_the_pause_before_the_next_attempt() {
     let mut machine = Machine::new(6, WriteOptions::default(), |options| options);
-    // There seems to be room, so each look is followed by an attempt.
+    // Free space is reported, so each look is followed by an attempt.
     machine.leave_room(8 << 20);
     machine.simulation.fs().set_full(Some(|path| name(path).ends_with(".sst")));
     machine.until_refused(2_000).expect("the flush has no room");
@@ -496,12 +498,12 @@ fn attempts_to_write_a_manifest_without_room_grow_rarer_too() {
         full
     }));
     machine.until_refused(2_000).expect("the MANIFEST has no room");
-    // Nor is there room for what is in memory, so looks are all there is.
+    // There is no space for the memtables either, so the only attempts are at the MANIFEST.
     machine.leave_room(0);
     let before = MANIFESTS.with_borrow(BTreeSet::len);
     machine.pause(Duration::from_secs(300));
     let tried = MANIFESTS.with_borrow(BTreeSet::len) - before;
-    // After 1, 2, 4, 8, 16 and then every 30 seconds, and each is made twice at most.
+    // Attempts come after 1, 2, 4, 8, 16 and then every 30 seconds, each made at most twice.
     assert!((10..=30).contains(&tried), "{tried} attempts in 300 seconds");
     machine.simulation.fs().set_full(None);
     machine.simulation.fs().set_capacity(None);
@@ -510,7 +512,7 @@ fn attempts_to_write_a_manifest_without_room_grow_rarer_too() {
     machine.check("with room again");
 }
 
-/// Counts the compactions of a family that have begun.
+/// Counts the compactions of the default family that have begun.
 #[derive(Debug, Default)]
 struct Begun(AtomicU64);
 
@@ -520,22 +522,23 @@ impl EventListener for Begun {
     }
 }
 
-/// There is room for the other one's compactions all the time.
+/// There is always space for the other family's compactions.
 #[test]
 fn a_compaction_of_another_family_does_not_have_one_without_room_tried_again() {
     let begun = Arc::new(Begun::default());
-    // Space that is reserved, and given back, would be room for the other one.
+    // Space reserved for a file and given back would count as space for the other compaction.
     let machine_options =
         |options: Options| options.event_listener(begun.clone()).db(|db| db.allow_fallocate = false);
     let mut machine = cramped(&Arc::default(), machine_options);
-    // With much less the error still stands when writers are stopped, and refuses compactions by
-    // hand.
+    // With much less space the error would still stand when writers are stopped, and would refuse
+    // manual compactions.
     machine.leave_room(3 << 20);
     let small = machine.db.create_column_family("small", &machine.options).unwrap();
     machine.db.put_cf(&WriteOptions::default(), &small, "key", "value").unwrap();
     machine.db.flush_cfs(&FlushOptions::default(), &[&small]).unwrap();
     machine.until_stopped();
-    // Memtables that are sealed by then take some of it, and it is less than the other one wants.
+    // Memtables sealed until then take some of it, and less remains than the other compaction
+    // needs.
     machine.leave_room(400 << 10);
     let before = begun.0.load(Ordering::Relaxed);
     let rewrites = CompactRangeOptions {
@@ -553,7 +556,7 @@ fn a_compaction_of_another_family_does_not_have_one_without_room_tried_again() {
     machine.check("with room again");
 }
 
-/// Whoever asked for it is told, and nobody tries it again.
+/// The caller of the compaction gets the error, and it is not tried again.
 #[test]
 fn a_compaction_by_hand_without_room_holds_up_no_other() {
     let by_hand = |options: Options| options.column_families(|cf| cf.disable_auto_compactions = true);

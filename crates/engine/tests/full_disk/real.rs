@@ -1,6 +1,5 @@
-//! Writers on small file systems until they are refused, phase by phase. Each prints a line: what a
-//! write returned, after how long, and how long after there was room again writing went on by
-//! itself.
+//! Writers on small file systems until a write is refused, phase by phase. Each phase prints the
+//! error, its delay, and the time until writing resumed once there was space.
 
 use super::small::Small;
 use super::{Entries, all, key, options, value};
@@ -8,13 +7,13 @@ use karst_engine::{Db, Error, ErrorKind, FlushOptions, Options, WriteOptions};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Longer than any pause between two attempts to go on that such a short time comes to.
+/// Longer than the longest pause between two attempts to resume in such a short run.
 const SOON: Duration = Duration::from_secs(20);
-/// A generous end of what happens soon on a quiet machine. How soon is checked on a simulated one
-/// (`phases.rs`).
+/// Generous limit for steps that are quick on a quiet machine. Exact times are checked on a
+/// simulated one (`phases.rs`).
 const FOREVER: Duration = Duration::from_secs(300);
 
-/// A database that its disk has no room for.
+/// A database on a disk that becomes full.
 struct Writer<'a> {
     disk: &'a Small,
     phase: &'static str,
@@ -47,8 +46,8 @@ impl<'a> Writer<'a> {
         (0..count).for_each(|_| self.put(&WriteOptions::default()).unwrap());
     }
 
-    /// Writes until a write is refused, which has to be for want of room; says so. Nothing that was
-    /// acknowledged is missing then, here or in a database opened for reading.
+    /// Writes until a write is refused, which must be for lack of space; returns the delay. No
+    /// acknowledged write may be missing then, here or in a database opened for reading.
     fn until_refused(&mut self, write: &WriteOptions) -> Duration {
         let (error, after) = loop {
             let began = self.disk.env.now();
@@ -67,10 +66,10 @@ impl<'a> Writer<'a> {
         after
     }
 
-    /// The same until writers are stopped, and how long the last one waited. A write may be refused
-    /// at once before, while a compaction has taken up the last of the room; then writing goes on.
-    /// None: the log had the last of the room before L0 had too many files, and what is in memory
-    /// finds no room, so nothing goes on.
+    /// Writes until writers are stopped; returns how long the last write waited. Before that a
+    /// write may be refused at once, while a compaction has taken the last of the space; then
+    /// writing resumes. Returns `None` if the log took the last of the space before L0 had too many
+    /// files: then memtables cannot be flushed, and nothing resumes.
     fn until_stopped(&mut self, write: &WriteOptions, told_after: Duration) -> Option<Duration> {
         loop {
             let after = self.until_refused(write);
@@ -88,13 +87,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The size of all memtables in bytes.
+    /// Returns the size of all memtables in bytes.
     fn in_memory(&self) -> u64 {
         self.db.int_property("rocksdb.size-all-mem-tables").unwrap()
     }
 
-    /// Waits until writes are taken, and says how long that was; the error if they are not soon and
-    /// what is in memory finds no room, or if they are never taken.
+    /// Waits until writes are accepted; returns how long. Returns the error after `SOON` if
+    /// memtables have no space to be flushed, and after `FOREVER` in any case.
     fn until_taken(&mut self) -> Result<Duration, Error> {
         let began = self.disk.env.now();
         while let Err(error) = self.put(&WriteOptions::default()) {
@@ -108,15 +107,15 @@ impl<'a> Writer<'a> {
         Ok(self.disk.env.now() - began)
     }
 
-    /// What a database opened for reading has is what was written and acknowledged, and at most
-    /// what was not besides.
+    /// Checks that a database opened for reading has all acknowledged entries; it may have others
+    /// that were not acknowledged.
     fn read_only(&self) {
         let found = all(&Db::open_read_only(&self.path, &self.options).unwrap());
         let missing = self.model.iter().find(|(key, value)| found.get(*key) != Some(*value));
         assert!(missing.is_none(), "{}: {missing:?} is not found by reading only", self.phase);
     }
 
-    /// Makes room; writing goes on.
+    /// Frees space and checks that writing resumes.
     fn until_it_goes_on(mut self) {
         self.disk.clear();
         let after = self.until_taken().unwrap();
@@ -134,9 +133,9 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Data grows until compactions find no room, then L0 grows until writers are stopped.
+/// Fills the disk until compactions find no space, then L0 until writers are stopped.
 fn compaction(disk: &Small, write: &WriteOptions, told_after: Duration) {
-    // Where flushes come late the log may take the last of the room first; then it is tried again.
+    // If flushes are late the log may take the last of the space first; then the phase is repeated.
     let (mut writer, after) = (0..5)
         .find_map(|_| {
             disk.fill(28 << 20);
@@ -177,7 +176,7 @@ fn log(disk: &Small) {
     writer.puts(20);
     disk.fill(0);
     assert!(writer.until_refused(&WriteOptions::default()) < FOREVER);
-    // The log's file system is full for good, and closing and opening again has to do with that.
+    // The log's file system stays full, so closing and opening have to cope with that.
     writer.db.close().unwrap();
     match Db::open(&writer.path, &writer.options) {
         Ok(db) => {
@@ -234,7 +233,7 @@ fn manifest_and_options(disk: &Small) {
     let error = writer.db.set_options(&default, &[("write_buffer_size", "300000")]).unwrap_err();
     println!("{}, OPTIONS: set_options returned {error}", disk.name);
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
-    // What OPTIONS has no room for holds up nobody whose log is elsewhere.
+    // A failed write of OPTIONS does not refuse writes if the log is on another file system.
     if disk.name != "simulated" {
         writer.puts(5);
     }
@@ -257,7 +256,7 @@ fn blobs(options: Options) -> Options {
     options.column_families(|cf| (cf.enable_blob_files, cf.min_blob_size) = (true, 500))
 }
 
-/// What a flush that is asked for returns, and when.
+/// Checks the error of a manual flush.
 fn flush_by_hand(disk: &Small) {
     let elsewhere = logs_elsewhere(disk, "by hand");
     let mut writer = Writer::new(disk, "by hand", elsewhere);
@@ -300,8 +299,8 @@ fn a_writer_on_an_ext4_that_fills_up_is_told_when_it_wants_to_be() {
     compaction(&Small::ext4(), &WriteOptions { timeout: Some(timeout), ..WriteOptions::default() }, timeout);
 }
 
-/// A log reserves as much as a memtable has, which is more than is free, and ext4 gives a file that
-/// asks for too much all that it has.
+/// A log reserves as many bytes as a memtable has, which is more than is free, and ext4 gives a
+/// file that asks for too much all that it has.
 #[test]
 fn large_memtables_leave_room_for_tables_on_an_ext4_with_12_mb() {
     let disk = Small::ext4();

@@ -1,4 +1,4 @@
-//! Small file systems.
+//! Small file systems, mounted or simulated.
 
 use karst_io::{Env, Simulation, sleep};
 use std::io::Write;
@@ -8,18 +8,18 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const BYTES: u64 = 48 << 20;
-/// Files that there is room for, about.
+/// Approximate number of files that fit.
 const INODES: usize = 256;
 const BALLAST: &str = "ballast";
 const FILES: &str = "files";
 
-/// A file system of 48 MB with an environment that has its files there.
+/// A file system of 48 MB, with an environment for its files.
 pub(crate) struct Small {
     pub(crate) name: &'static str,
     pub(crate) env: Env,
-    /// Where databases are to be.
+    /// Directory for databases.
     pub(crate) root: PathBuf,
-    /// A directory with room enough.
+    /// A directory outside with enough space.
     pub(crate) elsewhere: PathBuf,
     device: Device,
 }
@@ -29,7 +29,7 @@ enum Device {
     Simulated(Simulation),
 }
 
-/// Unmounts when it is dropped.
+/// A mounted file system, unmounted on drop.
 struct Mount {
     at: PathBuf,
     _folder: TempDir,
@@ -53,7 +53,7 @@ fn run(program: &str, arguments: &[&std::ffi::OsStr]) -> Result<(), String> {
     }
 }
 
-/// Runs `program` with these words, of which `{}` is `path`.
+/// Runs `command`, split at spaces, with `path` in place of `{}`.
 fn run_on(path: &Path, command: &str) -> Result<(), String> {
     let mut words =
         command.split(' ').map(|word| if word == "{}" { path.as_os_str() } else { word.as_ref() });
@@ -62,7 +62,7 @@ fn run_on(path: &Path, command: &str) -> Result<(), String> {
 }
 
 impl Small {
-    /// A tmpfs.
+    /// Mounts a tmpfs.
     pub(crate) fn tmpfs() -> Small {
         Self::mounted("tmpfs", |_, at| {
             let options = format!("size={BYTES},nr_inodes={INODES}");
@@ -70,7 +70,7 @@ impl Small {
         })
     }
 
-    /// An ext4 in a file.
+    /// Mounts an ext4 in a file.
     pub(crate) fn ext4() -> Small {
         Self::mounted("ext4", |folder, at| {
             let image = folder.join("image");
@@ -110,7 +110,7 @@ impl Small {
         }
     }
 
-    /// Lets so many bytes be free, or a little less.
+    /// Leaves at most this many bytes free, and little less.
     pub(crate) fn fill(&self, leave: u64) {
         match &self.device {
             Device::Simulated(simulation) => {
@@ -130,14 +130,14 @@ impl Small {
         }
     }
 
-    /// Lets no more files be made; `false` where that cannot be had.
+    /// Uses up all inodes; returns false if the device cannot run out of them.
     pub(crate) fn use_up_inodes(&self) -> bool {
         let Device::Mounted(mount) = &self.device else { return false };
         std::fs::create_dir(mount.at.join(FILES)).unwrap();
         (0..10 * INODES).any(|i| std::fs::File::create(mount.at.join(FILES).join(i.to_string())).is_err())
     }
 
-    /// Gives back what was filled or used up.
+    /// Gives back the space and inodes that were used up.
     pub(crate) fn clear(&self) {
         match &self.device {
             Device::Simulated(simulation) => simulation.fs().set_capacity(Some(BYTES)),
@@ -148,14 +148,14 @@ impl Small {
         }
     }
 
-    /// Lets background work have its share of the time, where there are no threads.
+    /// Lets background work run on a simulated machine, which has no threads.
     pub(crate) fn breathe(&self) {
         if let Device::Simulated(simulation) = &self.device {
             simulation.run(sleep(&self.env, Duration::from_micros(100)));
         }
     }
 
-    /// Bytes that are free.
+    /// Returns the number of free bytes.
     pub(crate) fn free(&self) -> u64 {
         self.env.fs().free_bytes(&self.root).unwrap().expect("it is known")
     }

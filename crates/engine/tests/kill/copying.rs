@@ -1,5 +1,5 @@
-//! Checkpoints, backups, and a family that is exported, imported and clipped, until the process is
-//! killed; and what is left of them.
+//! Checkpoints, backups, and families that are exported, imported and clipped until the process is
+//! killed, with the checks of those it leaves.
 
 use crate::{cut_of, families, options, same_entries};
 use karst_engine::io::Env;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const COPY: &str = "copy-";
 const UNFINISHED: &str = ".tmp";
-/// How the names of imported families begin, and which family they are made of.
+/// Prefix of the names of imported families, and number of the family that is exported for them.
 const IMPORTED: &str = "imported";
 const SOURCE: usize = 1;
 
@@ -23,7 +23,7 @@ fn backups(db: &Path) -> BackupEngineOptions {
     BackupEngineOptions::new(db.with_file_name("backups"))
 }
 
-/// The numbers of the checkpoints beside a database that have their name, or are unfinished.
+/// Returns the numbers of the checkpoints beside a database: finished or unfinished ones.
 fn checkpoints(db: &Path, unfinished: bool) -> Vec<u64> {
     let names = std::fs::read_dir(db.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
     let mut numbers: Vec<u64> = names
@@ -44,9 +44,8 @@ fn path_of(db: &Path, number: u64) -> PathBuf {
     db.with_file_name(format!("{COPY}{number}"))
 }
 
-/// In the process that is killed: says when a checkpoint begins (`c`) and is there (`d`), and the
-/// same of backups (`p`, `q`), imports (`i`, `j`), clips (`k`, `l`) and families that are dropped
-/// (`m`, `n`).
+/// Runs in the process that is killed. Prints the begin and the end of each checkpoint (`c`, `d`),
+/// backup (`p`, `q`), import (`i`, `j`), clip (`k`, `l`) and drop of a family (`m`, `n`).
 pub(crate) fn copy_until_killed(db: &Db, directory: &Path, seed: u64, say: &dyn Fn(char, usize, u64)) -> ! {
     let mut random = Random::new(seed);
     let mut engine = BackupEngine::open(&backups(directory), db.env()).unwrap();
@@ -103,15 +102,15 @@ fn import(db: &Db, directory: &Path, number: u64, random: &mut Random, say: &dyn
     }
 }
 
-/// The imported families that a directory has.
+/// Returns the names of the imported families that a database has.
 pub(crate) fn imported(db: &Path, seed: u64) -> Vec<String> {
     let mut names = Db::list_column_families(db, &options(seed)).unwrap_or_default();
     names.retain(|name| name.starts_with(IMPORTED));
     names
 }
 
-/// Each imported family has what its source had at some time, clipped if that was done, or is not
-/// there; then it goes.
+/// Checks that each imported family has the entries that its source had at some time, clipped if
+/// the clip ended, or is absent if it may be; then drops it.
 pub(crate) fn check_imported(db: &Db, told: &Told, chronicle: &Chronicle) {
     for (number, stage) in &told.imports {
         let name = format!("{IMPORTED}{number}");
@@ -143,20 +142,20 @@ pub(crate) fn check_imported(db: &Db, told: &Told, chronicle: &Chronicle) {
     }
 }
 
-/// What this side was told of copies in one life.
+/// Copies of one life, from the lines that its process printed.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// What had been acknowledged when the last checkpoint, and the last backup, began.
+    /// Batches acknowledged when the last checkpoint, and the last backup, began.
     begun: [Cut; 2],
     checkpoints: Vec<(u64, Cut, Cut)>,
     /// The last backup.
     backup: Option<(u64, Cut, Cut)>,
-    /// The last word of each import.
+    /// Letter of the last line about each import.
     imports: BTreeMap<u64, char>,
 }
 
 impl Told {
-    /// Number of imports that were begun.
+    /// Returns the number of imports that were begun.
     pub(crate) fn imports(&self) -> usize {
         self.imports.len()
     }
@@ -175,8 +174,7 @@ impl Told {
     }
 }
 
-/// Holds all copies that a process has left against what is known. They are gone afterwards, but
-/// for backups.
+/// Checks all copies that a process has left, and removes them except for backups.
 pub(crate) fn check(db: &Path, seed: u64, told: &Told, chronicle: &Chronicle) {
     let there = checkpoints(db, false);
     for (number, ..) in &told.checkpoints {
@@ -185,7 +183,7 @@ pub(crate) fn check(db: &Path, seed: u64, told: &Told, chronicle: &Chronicle) {
     for number in there {
         let known = told.checkpoints.iter().find(|(told, ..)| *told == number);
         let known = known.map(|(_, before, after)| (before.clone(), after.clone()));
-        // One that is there and was not told of is the last that was begun.
+        // A checkpoint whose end was not printed is the last that was begun.
         let (before, after) = known.unwrap_or_else(|| (told.begun[0].clone(), chronicle.begun()));
         same(&path_of(db, number), seed, Some((&before, &after)), chronicle);
         std::fs::remove_dir_all(path_of(db, number)).unwrap();
@@ -211,8 +209,8 @@ pub(crate) fn check(db: &Path, seed: u64, told: &Told, chronicle: &Chronicle) {
     };
     let known = told.backup.as_ref().filter(|(id, ..)| *id == u64::from(*newest));
     assert!(told.backup.as_ref().is_none_or(|(id, ..)| *id <= u64::from(*newest)), "{told:?} is missing");
-    // Otherwise it is the last that was begun, or one of an earlier life, in whose batches this
-    // side has no order.
+    // Otherwise it is the last that was begun, or one of an earlier life, in whose batches no order
+    // is known here.
     let between = known.map(|(_, before, after)| (before, after));
     let restored = db.with_file_name("restored");
     engine.restore_db_from_latest_backup(&restored, &restored, &RestoreOptions::default()).unwrap();
@@ -220,7 +218,8 @@ pub(crate) fn check(db: &Path, seed: u64, told: &Told, chronicle: &Chronicle) {
     engine.purge_old_backups(2).unwrap();
 }
 
-/// A copy opens, and is what the database could have been, `between` two moments if they are known.
+/// Checks that a copy opens, and that it equals the database at some moment, if `between` is known
+/// at one between its two cuts.
 fn same(copy: &Path, seed: u64, between: Option<(&Cut, &Cut)>, chronicle: &Chronicle) {
     let options = options(seed).db(|db| {
         db.create_if_missing = false;
@@ -236,7 +235,7 @@ fn same(copy: &Path, seed: u64, between: Option<(&Cut, &Cut)>, chronicle: &Chron
     db.close().unwrap();
 }
 
-/// A checkpoint that was not finished is in nobody's way: the next of its name is made.
+/// Checks that an unfinished checkpoint does not prevent the next one of its name.
 pub(crate) fn check_unfinished(db: &Db, directory: &Path) {
     for number in checkpoints(directory, true) {
         Checkpoint::new(db).unwrap().create_checkpoint(path_of(directory, number), 0).unwrap();

@@ -1,5 +1,5 @@
-//! KarstDB in the loop that kills: a life of a database, and what it left. Also compiled by the
-//! judge of RocksDB 11.8, where lives of both engines take turns on one directory.
+//! KarstDB in the loop of kills: one life of a database, and the check of what it left. Also
+//! compiled by the judge of RocksDB 11.8, where lives of both engines take turns on one directory.
 
 use crate::reading::Reading;
 use crate::writing::batch;
@@ -19,15 +19,15 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::thread::Thread;
 
-/// How the names of checkpoints begin.
+/// Prefix of the names of checkpoints.
 const COPY: &str = "checkpoint-";
 
-/// What a life does with its database.
+/// The open database of a life.
 pub(crate) struct Karst {
     db: Db,
-    /// Those that stay.
+    /// Families that exist for the whole life of the database.
     families: Vec<ColumnFamily>,
-    /// Of families that come and go.
+    /// Options of families that are created and dropped at run time.
     passing: Options,
 }
 
@@ -35,11 +35,11 @@ fn text(error: karst_engine::Error) -> String {
     error.to_string()
 }
 
-/// A life's options, without what is for its writers alone, and its families.
+/// Returns the options of a life, without those of its writers, and the names of its families.
 fn options(life: &Life) -> Result<(Options, Vec<String>), String> {
     let (chosen, mut names) = (life.options(), Vec::new());
     let mut options = Options::new().set_all(&chosen.database).map_err(text)?;
-    // Why no error: there may be no database yet.
+    // An error is ignored because there may be no database yet.
     let there = Db::list_column_families(&life.path, &options).unwrap_or_default();
     for (name, lines) in kills::families(&chosen, &there) {
         options = options.column_family(&name, move |cf| {
@@ -50,7 +50,7 @@ fn options(life: &Life) -> Result<(Options, Vec<String>), String> {
     Ok((options, names))
 }
 
-/// What a life has left, read without changing it.
+/// Checks the database that a life has left, without changing it.
 pub(crate) fn check(life: &Life, at_least: &Cut, at_most: &Cut) -> Result<Cut, String> {
     let db = Db::open_read_only(&life.path, &options(life)?.0).map_err(|e| format!("read-only: {e}"))?;
     let reading = Reading { db: &db, options: ReadOptions::default() };
@@ -73,7 +73,7 @@ impl Karst {
         Ok(Self { db, families, passing })
     }
 
-    /// A family comes, is counted in, and goes. A life that is killed meanwhile leaves it.
+    /// Creates a family, counts in it, and drops it. A life that is killed meanwhile leaves it.
     fn pass(&self, random: &mut Random, together: bool) -> Result<(), String> {
         let name = format!("{PASSING}{}", random.next_u64());
         let family = self.db.create_column_family(&name, &self.passing).map_err(text)?;
@@ -92,7 +92,8 @@ impl Karst {
         self.db.drop_column_family(&family).map_err(text)
     }
 
-    /// A checkpoint, which opens. A life that is killed meanwhile leaves it, or a part of it.
+    /// Takes a checkpoint, opens it and removes it. A life that is killed meanwhile leaves all or a
+    /// part of it.
     fn copy(&self, random: &mut Random) -> Result<(), String> {
         let path = self.db.path().with_file_name(format!("{COPY}{:x}", random.next_u64()));
         let least = [0, 20_000, u64::MAX][random.index(3)];
@@ -104,8 +105,8 @@ impl Karst {
         std::fs::remove_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))
     }
 
-    /// Begins the write and drops it at one of its first polls. Then it is there wholly, once, or
-    /// not at all, which is known when another has come behind it. Says whether it is there.
+    /// Begins a write and drops its future after `polls` polls. The write is then applied wholly,
+    /// once, or not at all, which is known after the next write. Returns true if it was applied.
     fn give_up_write(
         &self,
         options: &WriteOptions,
@@ -128,7 +129,7 @@ impl Living for Karst {
     fn write(&self, changes: &[Write], sync: bool, unlogged: bool) -> Result<(), String> {
         let batch = batch(&self.families, changes).map_err(text)?;
         let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
-        // All forms, whatever is drawn.
+        // The form follows from the batch's size and count, so all forms are used with any options.
         let size = batch.as_bytes().len() as u64;
         if size.is_multiple_of(8) && self.give_up_write(&options, (&batch, changes), size / 8 % 5)? {
             return Ok(());
@@ -175,7 +176,7 @@ impl Living for Karst {
     }
 
     fn close(&self) -> Result<(), String> {
-        // Behind something that nobody waits for any more.
+        // Closes while a flush is under way whose future was dropped.
         let all: Vec<&ColumnFamily> = self.families.iter().collect();
         let polls = self.db.latest_sequence_number() % 4;
         let flushed = given_up(self.db.flush_cfs_async(&FlushOptions::default(), &all), polls);
@@ -192,7 +193,7 @@ impl Living for Karst {
     }
 }
 
-/// Removes what lives that were killed have left of their checkpoints.
+/// Removes checkpoints left by lives that were killed.
 fn remove_copies(db: &Path) {
     let beside = db.parent().and_then(|parent| std::fs::read_dir(parent).ok());
     for entry in beside.into_iter().flatten().flatten() {
@@ -202,7 +203,8 @@ fn remove_copies(db: &Path) {
     }
 }
 
-/// Polls a future so many times, with pauses, and then drops it, unless it is ready before.
+/// Polls a future at most `polls` times, with pauses, and then drops it; returns its output if it
+/// was ready.
 fn given_up<T>(future: impl Future<Output = T>, polls: u64) -> Option<T> {
     let mut future = pin!(future);
     for _ in 0..polls {

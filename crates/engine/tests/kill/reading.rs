@@ -1,5 +1,6 @@
-//! A database of KarstDB as a [`Subject`], read with fixed options by the synchronous calls: now,
-//! or as of a snapshot. Also compiled by the simulation and by the judge of RocksDB 11.8.
+//! A database of KarstDB as a [`Subject`], read with fixed options through the synchronous calls,
+//! in its current state or as of a snapshot. Also compiled by the simulation and by the judge of
+//! RocksDB 11.8.
 
 use karst_engine::{ColumnFamily, Db, DbIterator, ReadOptions};
 use karst_testkit::subject::{Cursor, Move, ReadSettings, Subject};

@@ -1,7 +1,7 @@
-//! Backups are restored over the database that is there, by a process that is killed at a random
-//! moment. Behind it the directory has the database that was there, or the backup, each with all
-//! that it had; or it has no database, which opening says. Then a restore of any backup, itself
-//! killed now and then, gives that backup.
+//! Backups restored over an existing database by a process that is killed at a random moment.
+//! Afterwards the directory has the old database or the backup, each with all of its entries; or it
+//! has no database, and opening returns an error. Then a restore of any backup, itself killed now
+//! and then, gives that backup.
 
 use crate::{FAMILIES, families, options, same_entries};
 use karst_engine::io::Env;
@@ -16,14 +16,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The directory of the database, its backup and how it is restored, for the process that is
-/// killed.
+/// Environment variable for the process that is killed: the backup's id, the restore mode and the
+/// directory of the database.
 const DIRECTORY: &str = "KARST_RESTORED_DIR";
 const TEST: &str = "a_restore_that_is_killed_leaves_a_whole_database_or_none";
 const MODES: [RestoreMode; 3] =
     [RestoreMode::PurgeAllFiles, RestoreMode::VerifyChecksum, RestoreMode::KeepLatestDbSessionIdFiles];
 const KEYS: u64 = 600;
-/// More restores than it takes to meet each outcome.
+/// Maximum number of rounds, more than it takes to meet each outcome.
 const MOST: u64 = 5000;
 
 fn backups(db: &Path) -> Result<BackupEngine> {
@@ -35,7 +35,7 @@ fn restore(db: &Path, id: u32, mode: usize) -> Result<()> {
     backups(db)?.restore_db_from_backup(id, db, db, &how)
 }
 
-/// In the process that is killed: restores if this is one. Does not return then.
+/// Restores and exits if this process is the one that is killed; otherwise returns.
 pub(crate) fn restore_if_asked() {
     let Some(asked) = std::env::var_os(DIRECTORY) else { return };
     let asked = asked.into_string().unwrap();
@@ -63,7 +63,7 @@ fn restore_and_kill(db: &Path, id: u32, mode: usize, after: Duration) {
     assert!(status.code().is_none_or(|code| code == 0), "the restore failed: {status}");
 }
 
-/// All entries of a family in the database's state of this number.
+/// Returns all entries of a family in the database's state of this number.
 fn entries(seed: u64, state: u64, family: usize) -> Vec<Entry> {
     let mut random = Random::new(seed + 1000 * state + family as u64);
     let mut entries = Vec::new();
@@ -92,7 +92,7 @@ fn write_state(db: &Db, seed: u64, state: u64, random: &mut Random) {
     }
 }
 
-/// Opens the database, which is not made if there is none.
+/// Opens the database; does not create a missing one.
 fn open(path: &Path, seed: u64) -> Result<Db> {
     let options = options(seed).db(|db| {
         db.create_if_missing = false;
@@ -101,7 +101,8 @@ fn open(path: &Path, seed: u64) -> Result<Db> {
     Db::open_cf(path, &options, &FAMILIES)
 }
 
-/// The number of its state, which is one of these, with all that it has.
+/// Returns the number of the database's state, which must be one of `possible`, with all of its
+/// entries.
 fn state_of(db: &Db, seed: u64, possible: &[u64]) -> u64 {
     let mut first = db.iter_cf(&ReadOptions::default(), &families(db)[1]).unwrap();
     first.seek_to_first().unwrap();
@@ -115,8 +116,8 @@ fn state_of(db: &Db, seed: u64, possible: &[u64]) -> u64 {
     state
 }
 
-/// A directory without a database: opening says so, and where files are left of one, none is made
-/// over them either.
+/// Checks that opening a directory without a database fails, and that no database is created there
+/// while files of one are left.
 fn check_refusal(path: &Path, seed: u64, error: &Error) {
     assert!(!path.join("CURRENT").exists(), "{error}");
     let has_text = |error: &Error, parts: &[&str]| parts.iter().all(|part| error.to_string().contains(part));
@@ -135,7 +136,7 @@ fn check_refusal(path: &Path, seed: u64, error: &Error) {
     }
 }
 
-/// How often each outcome was met.
+/// Number of times that each outcome was met.
 #[derive(Debug, Default)]
 struct Outcomes {
     before: u64,
@@ -143,13 +144,13 @@ struct Outcomes {
     restored: u64,
 }
 
-/// Kills restores until each outcome was met so often.
+/// Kills restores until each outcome was met `each` times.
 pub(crate) fn kill_restores(folder: &Path, seed: u64, each: u64) {
     let (path, mut random) = (folder.join("db"), Random::new(seed));
     let mut outcomes = Outcomes::default();
     // Numbers of the backups, each with its state; the newest last.
     let mut made: Vec<(u32, u64)> = Vec::new();
-    // About how long a restore takes.
+    // Approximate duration of a restore.
     let mut takes = Duration::ZERO;
     for state in 1.. {
         if outcomes.before >= each && outcomes.none >= each && outcomes.restored >= each {
@@ -176,7 +177,7 @@ pub(crate) fn kill_restores(folder: &Path, seed: u64, each: u64) {
         loop {
             let (id, backed_up) = made[random.index(made.len())];
             let mode = random.index(MODES.len());
-            // The first one tells how long it takes.
+            // The first restore is not killed, because it measures the duration.
             if state == 1 || (possible.is_empty() && random.one_in(2)) {
                 let begun = Instant::now();
                 restore(&path, id, mode).unwrap_or_else(|e| panic!("seed {seed}, state {state}: {e}"));

@@ -1,10 +1,10 @@
-//! What scripts write, as a batch of KarstDB. Also compiled by other suites and by the judge of
-//! RocksDB 11.8.
+//! Conversion of a script's writes to a batch of KarstDB. Also compiled by other suites and by the
+//! judge of RocksDB 11.8.
 
 use karst_engine::{ColumnFamily, Result, WriteBatch};
 use karst_testkit::script::Write;
 
-/// A batch of these changes, to the families that they number.
+/// Returns a batch of these changes; their family numbers are indexes into `families`.
 pub(crate) fn batch(families: &[ColumnFamily], changes: &[Write]) -> Result<WriteBatch> {
     let mut batch = WriteBatch::new();
     changes.iter().try_for_each(|change| add(&mut batch, families, change))?;
