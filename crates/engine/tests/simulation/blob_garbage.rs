@@ -1,10 +1,11 @@
-//! Whether the garbage of blob files that the MANIFEST counts is exact: all values of a file but
-//! those that an entry of a table refers to.
+//! Checks the MANIFEST's count of garbage in blob files: it must equal all values of a file minus
+//! those that table entries refer to.
 
 use karst_engine::{ColumnFamily, Db, Result};
 use karst_testkit::blob_references::BlobReferences;
 
-/// Holds what the MANIFEST says of a family's blob files against the family's tables.
+/// Compares the garbage that the MANIFEST counts in a family's blob files with the references in
+/// its tables.
 pub(crate) async fn check_blob_garbage(db: &Db, family: &ColumnFamily) -> Result<()> {
     db.disable_file_deletions_async().await?;
     let tree = db.column_family_metadata(family)?;

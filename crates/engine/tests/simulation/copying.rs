@@ -1,6 +1,6 @@
-//! Checkpoints and backups that are taken beside everybody else. Each is opened, and is a state
-//! that the database could have been in while it was taken. Between two lives a backup may be
-//! restored in place of the database, which then is what it was.
+//! Checkpoints and backups that are taken beside all other tasks. Each is opened, and equals a
+//! state that the database had while it was taken. Between two lives a backup may be restored in
+//! place of the database, which then has that backup's entries.
 
 use crate::machine::{User, Weather, World, check_all, cut_of, given_up};
 use crate::store::{self, Families};
@@ -14,14 +14,14 @@ use karst_testkit::random::Random;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-/// How the names of checkpoints begin, and of backups that are restored; where backups are.
+/// Prefixes of the names of checkpoints and of restored backups, and the directory of backups.
 const COPY: &str = "copy-";
 const RESTORED: &str = "restored-";
 const CURRENT: &str = "CURRENT";
 const BACKUPS: &str = "/backups";
 
-/// Removes the directory of a copy, if it is there. A copy has no directory in it. CURRENT goes
-/// first, and durably: what a crash leaves without it is no database.
+/// Removes the directory of a copy, if it exists; it has no subdirectories. CURRENT is removed
+/// first, durably, because a directory without it is no database after a crash.
 fn remove(fs: &dyn FileSystem, directory: &Path) -> karst_io::Result<()> {
     if !fs.exists(directory)? {
         return Ok(());
@@ -39,8 +39,8 @@ fn remove(fs: &dyn FileSystem, directory: &Path) -> karst_io::Result<()> {
 }
 
 impl User {
-    /// After opening: checkpoints that have their name are whole, and go; what was not finished
-    /// goes too.
+    /// Runs after opening: verifies the finished checkpoints that an earlier life left, and removes
+    /// all copies.
     pub(crate) async fn check_left(&self) {
         let (fs, world) = (self.env.fs().clone(), &self.world);
         let names = world.ok("listing", fs.list_dir(Path::new("/")).map_err(Into::into)).await;
@@ -60,7 +60,7 @@ impl User {
         }
     }
 
-    /// Takes a checkpoint or a backup and holds it against the chronicle.
+    /// Takes a checkpoint or a backup and compares it with the chronicle.
     pub(crate) async fn copy(&mut self) {
         let restores = self.random.one_in(4);
         let kind = if restores { RESTORED } else { COPY };
@@ -77,15 +77,15 @@ impl User {
             if let (Some(id), Some(cut)) = (backup, cut) {
                 *self.world.backup.lock().unwrap() = Some((id, cut));
             }
-            // Some stay for the next life, which opens them for writing. Why the outcome does not
-            // matter: so it is with what could not be removed.
+            // Some copies stay for the next life, which opens them for writing. An error is ignored
+            // because a copy that was not removed is such a one.
             if !self.random.one_in(4) {
                 let _ = remove(self.env.fs().as_ref(), &directory);
             }
         }
     }
 
-    /// `None` if it was given up, or failed as it may.
+    /// Returns `None` if the call was dropped, or failed as it may.
     async fn checkpoint(&mut self, directory: &Path, flushes: bool) -> Option<()> {
         let least = if flushes { 0 } else { [u64::MAX, 20_000][self.random.index(2)] };
         let polls = if self.random.one_in(4) { self.random.below(30) } else { u64::MAX };
@@ -98,7 +98,7 @@ impl User {
         let mut options = BackupEngineOptions::new(BACKUPS);
         options.max_background_operations = 1 + self.random.index(3);
         let mut engine = match BackupEngine::open(&options, &self.env) {
-            // Somebody else makes one, or has given one up that is not over yet.
+            // Another task makes a backup, or has dropped a call whose job is still under way.
             Err(e) if e.kind() == ErrorKind::Locked => return None,
             opened => self.world.unless_foul("opening the backups", opened).await?,
         };
@@ -114,7 +114,7 @@ impl User {
         self.world.unless_foul("purging backups", purged).await.map(|()| id)
     }
 
-    /// Returns what the copy has.
+    /// Returns the batches of the copy, after comparing them with the chronicle.
     async fn check_copy(
         &self,
         directory: &Path,
@@ -122,8 +122,8 @@ impl User {
         (before, after): (&Cut, &Cut),
     ) -> Option<Cut> {
         let world = &self.world;
-        // Why for reading: this is a job, and a database that is open for writing is not closed in
-        // one.
+        // Opened read-only because this runs in a task, and a database open for writing must not be
+        // closed in one.
         let opened = Db::open_read_only(directory, &world.plan.options_of_copy(&self.env, directory));
         let copy = world.unless_foul("opening a copy", opened).await?;
         let families = Families::of(&copy, &world.plan);
@@ -137,8 +137,8 @@ impl User {
     }
 }
 
-/// Before opening: now and then a backup takes the place of the database. If the power failed while
-/// one did, it does so now. Returns whether one has.
+/// Runs before opening: now and then restores a backup in place of the database, and always if the
+/// power failed during such a restore. Returns true if it restored one.
 pub(crate) async fn restore_in_place(world: &World, env: &Env, random: &mut Random) -> bool {
     let was_restoring = world.restoring.load(Ordering::Relaxed);
     let backup = world.backup.lock().unwrap().clone();

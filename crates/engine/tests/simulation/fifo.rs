@@ -1,5 +1,6 @@
-//! FIFO compaction with a `ttl`, in virtual time, through crashes: no entry goes before its time,
-//! the newest entry of a key goes with or after the older ones, and at last all go.
+//! FIFO compaction with a `ttl`, in virtual time, through crashes: no entry is dropped before its
+//! time, the newest entry of a key is dropped with or after the older ones, and in the end all are
+//! dropped.
 
 use crate::each_seed;
 use karst_engine::{Db, FlushOptions, Options, ReadOptions, Result, WriteOptions};
@@ -9,17 +10,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(1000);
-/// Times are kept in seconds.
+/// Resolution of the times that tables record.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The newest value of each key, and when it was written.
+/// The newest value of each key, and the time of its write.
 #[derive(Default)]
 struct Model {
     newest: BTreeMap<String, (u64, Duration)>,
     /// A put that was begun and not acknowledged.
     under_way: Option<(String, u64)>,
     number: u64,
-    /// How many entries were found gone.
+    /// Number of entries that were found dropped.
     gone: usize,
 }
 
@@ -48,7 +49,7 @@ fn options(env: &Env, random: &mut Random) -> Options {
 }
 
 impl Model {
-    /// Compares all keys. What was gone once does not come back.
+    /// Compares all keys with the model. A dropped entry must not reappear.
     async fn check(&mut self, db: &Db, env: &Env) -> Result<()> {
         let mut iter = db.iter(&ReadOptions::default())?;
         let mut shown = BTreeMap::new();
@@ -80,7 +81,7 @@ impl Model {
         Ok(())
     }
 
-    /// Looks which of two values a put has left on which the power failed.
+    /// Decides whether the put took place during which the power failed.
     async fn settle(&mut self, db: &Db, env: &Env) -> Result<()> {
         if let Some((key, number)) = self.under_way.take() {
             let found = db.get_async(key.as_bytes()).await?;

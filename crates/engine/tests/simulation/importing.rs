@@ -1,6 +1,7 @@
-//! Families that are exported, imported under another name and clipped, beside everybody else. Each
-//! has all that its source had at some time, or is not there; a clip removes all that is outside of
-//! its range, or nothing. A life looks at those that one before it has left.
+//! Families that are exported, imported under another name and clipped, beside all other tasks. An
+//! imported family has all entries that its source had at some time, or does not exist; a clip
+//! removes all entries outside of its range, or none. A life checks the families that an earlier
+//! one left.
 
 use crate::blob_garbage::check_blob_garbage;
 use crate::machine::{User, Weather, World};
@@ -18,14 +19,15 @@ use std::path::{Path, PathBuf};
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What is known of an imported family.
+/// The expected state of an imported family.
 #[derive(Clone, Debug)]
 pub(crate) enum Imported {
-    /// It is there whole, or not at all: with what this family of the chronicle had at some time.
+    /// It is whole or absent. If whole, it has the entries that this family of the chronicle had at
+    /// some time.
     Coming(usize),
-    /// It is there, with the first of these or with the second.
+    /// It exists, with the first of these sets of entries or the second.
     There(Entries, Entries),
-    /// It may be there.
+    /// It may exist.
     Going,
 }
 
@@ -56,7 +58,7 @@ impl World {
         }
     }
 
-    /// Compares what such a family has with one of two states, and returns it.
+    /// Compares the entries of an imported family with two possible states, and returns them.
     async fn check_imported(&self, db: &Db, family: &ColumnFamily, a: &Entries, b: &Entries) -> Entries {
         let entries = found(self, db, family).await;
         for key in a.keys() {
@@ -77,8 +79,8 @@ impl World {
     }
 }
 
-/// Clips to a range that is smaller, or empty, and checks what is there then. In foul weather the
-/// outcome may stay open.
+/// Clips to a smaller or empty range and checks the entries; returns them. In foul weather the
+/// outcome may stay unknown: `None`.
 async fn clip(
     world: &World,
     db: &Db,
@@ -116,10 +118,11 @@ async fn drop_imported(world: &World, db: &Db, family: ColumnFamily) {
     }
 }
 
-/// After opening, before anybody has a snapshot: what lives before have left is as it was, is
-/// clipped, and goes. Of what is clipped to nothing no table and no blob file stays.
+/// Runs after opening, before any snapshot: checks the imported families that earlier lives left,
+/// clips and drops them. A family clipped to nothing must keep no table and no blob file.
 ///
-/// Of a database that was `restored` nothing is known; all of them go.
+/// Of a database that was `restored` the expected states are unknown; all imported families are
+/// dropped.
 pub(crate) async fn check_left(world: &World, db: &Db, restored: bool, random: &mut Random) {
     let left = {
         let mut imported = world.imported.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -176,7 +179,7 @@ pub(crate) async fn check_left(world: &World, db: &Db, restored: bool, random: &
     }
 }
 
-/// Moves the newest table of L0 down, above what it deletes or hides, if that is possible.
+/// Moves the newest table of L0 down, above the entries that it deletes or hides, if possible.
 async fn move_newest(world: &World, db: &Db, family: &ColumnFamily, level: usize) {
     let files = db.live_files().into_iter();
     let own = files.filter(|file| file.column_family == family.name() && file.level == Some(0));
@@ -188,8 +191,8 @@ async fn move_newest(world: &World, db: &Db, family: &ColumnFamily, level: usize
     }
 }
 
-/// Deletes the first keys and the last ones, and writes a few others, into tables of their own; all
-/// durable, one batch after the other.
+/// Overwrites and deletes the first keys, deletes the last ones and overwrites a middle one; may
+/// flush and move each batch. All writes are synced. Returns the entries.
 async fn write_at_ends(
     world: &World,
     db: &Db,
@@ -242,8 +245,8 @@ async fn write_at_ends(
 }
 
 impl User {
-    /// Imports families while others use the database. Why no task does so: an import blocks its
-    /// caller, below whom the log may be written if it is a task.
+    /// Imports families while tasks use the database. This is not a task, because an import blocks
+    /// its caller, and a blocked task must not have the log written below it.
     pub(crate) async fn import(mut self) {
         while !self.world.is_over() {
             self.pause(100_000).await;
@@ -269,7 +272,7 @@ impl User {
             let family = &self.families.0[source];
             checkpoint.export_column_family_async(family, Path::new(&directory)).await
         };
-        // A family that has blob files, or no table, cannot be exported and imported.
+        // A family with blob files, or without tables, cannot be exported and imported.
         if matches!(&exported, Err(e) if e.kind() == ErrorKind::NotSupported) {
             return;
         }
@@ -328,7 +331,7 @@ impl User {
     }
 }
 
-/// Copies the exported tables to another directory, as a program does that syncs nothing.
+/// Copies the exported tables to another directory without syncing, as some programs do.
 fn carry(fs: &dyn FileSystem, metadata: &mut ExportImportFilesMetaData, to: &Path) -> karst_io::Result<()> {
     fs.create_dir(to)?;
     for file in &mut metadata.files {

@@ -1,5 +1,5 @@
-//! What a writer writes, as files that are ingested instead of a batch: the same changes, at once,
-//! and durable. Also compiled by the suite of faults.
+//! Ingestion of a writer's batch as files instead of a write: equal changes, atomic and durable.
+//! The suite of faults compiles this file too.
 
 use karst_engine::{
     ColumnFamily, Db, IngestExternalFileArg, IngestExternalFileOptions, Options, Result, SstFileWriter,
@@ -8,15 +8,15 @@ use karst_testkit::random::Random;
 use karst_testkit::script::Write;
 use std::collections::BTreeMap;
 
-/// One file: at most one change of each key, which is newer than its ranges.
+/// One file: at most one change of each key, which is newer than the file's range deletions.
 #[derive(Default)]
 struct File {
     points: BTreeMap<Vec<u8>, Write>,
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// The files that have these changes one after the other; each begins where a change could not go
-/// into the one before it.
+/// Returns files with these changes in order; a new file begins where a change does not fit into
+/// the one before it.
 fn files<'a>(changes: impl Iterator<Item = &'a Write>) -> Vec<File> {
     let mut files = vec![File::default()];
     for change in changes {
@@ -76,7 +76,7 @@ async fn write(file: &File, family: &ColumnFamily, path: &str) -> Result<()> {
     writer.finish_async().await.map(drop)
 }
 
-/// Carries out `changes` by files whose names begin with `name`.
+/// Ingests `changes` as files whose names begin with `name`.
 pub(crate) async fn ingest(
     db: &Db,
     families: &[ColumnFamily],
@@ -94,7 +94,7 @@ pub(crate) async fn ingest(
             }
             match write(file, family, &path).await {
                 Ok(()) => paths.push(path),
-                // Of a range that ends where it begins nothing is left to write.
+                // An empty range leaves nothing to write.
                 Err(e) if e.to_string().contains("has no entry") => {}
                 Err(e) => return Err(e),
             }

@@ -1,9 +1,9 @@
-//! A database on a simulated machine, through all its lives, and who uses it: writers, readers,
-//! holders of snapshots and iterators, and those who flush, compact and make copies. Everything
-//! they see is held against the chronicle.
+//! A database on a simulated machine, through all its lives, and the tasks that use it: writers,
+//! readers, holders of snapshots and iterators, and tasks that flush, compact and make copies. All
+//! reads are compared with the chronicle.
 //!
 //! In foul weather the disk also fails now and then, at any change: then writes and flushes may
-//! fail, writers try again until the database has recovered, and nothing else may differ.
+//! fail, writers retry until the database has recovered, and reads must still be right.
 
 use crate::blob_garbage::check_blob_garbage;
 use crate::copying;
@@ -32,52 +32,54 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
-/// Lines of earlier lives' traces that a panic prints.
+/// Maximum number of lines of earlier lives' traces that a panic prints.
 const TRACE_SHOWN: usize = 4000;
 
-/// Whether a file's name has one of these ends.
+/// Returns true if the file's name ends with one of `ends`.
 pub(crate) fn ends_with(path: &Path, ends: &[&str]) -> bool {
     path.file_name().is_some_and(|name| ends.iter().any(|end| name.to_string_lossy().ends_with(end)))
 }
 
-/// What all lives of a machine have in common.
+/// State that all lives of a machine share.
 pub(crate) struct World {
     chronicle: Mutex<Chronicle>,
     tally: Tally,
     pub(crate) plan: Plan,
     disk: SimulatedFileSystem,
-    /// Operations of all kinds so far.
+    /// Number of operations of all kinds so far.
     operations: AtomicU64,
     pub(crate) weather: Weather,
-    /// The disk fails now and then, or has in this life.
+    /// True in a life in which the disk fails now and then, until the weather clears up.
     foul: AtomicBool,
-    /// Operations that failed because the disk did.
+    /// Number of operations that failed because the disk did.
     pub(crate) failed: AtomicU64,
-    /// Everyone is to come to an end.
+    /// Tells all tasks to end.
     over: AtomicBool,
-    /// The power has failed since what survives was looked at: a life may crash before it comes to
-    /// that.
+    /// True from a power failure until the surviving entries are checked, which may take several
+    /// lives, because a life may crash before.
     power_failed: AtomicBool,
-    /// How often everything was held against the chronicle: full scans, and what was lost.
+    /// Number of crashes after which the database was checked, and of acknowledged batches lost in
+    /// them.
     pub(crate) crashes: AtomicU64,
     pub(crate) lost: AtomicU64,
-    /// How often a secondary was.
+    /// Number of checks of a secondary instance.
     pub(crate) followed: AtomicU64,
-    /// How often a copy that lacked something was set back to a state that was not empty.
+    /// Number of copies with lost files that were recovered to a state that was not empty.
     pub(crate) set_back: AtomicU64,
-    /// A backup of which it is known what it has.
+    /// A backup, with the batches that it has.
     pub(crate) backup: Mutex<Option<(u32, Cut)>>,
-    /// A backup is being restored in place, or was when the power failed.
+    /// True while a backup is restored in place, also after a power failure until it is restored
+    /// again.
     pub(crate) restoring: AtomicBool,
-    /// How often one was.
+    /// Number of backups restored in place.
     pub(crate) restored: AtomicU64,
     /// Imported families, by name.
     pub(crate) imported: Mutex<BTreeMap<String, Imported>>,
-    /// How many were imported, and how many were found by another life and clipped.
+    /// Number of families imported, and of those that a later life found and clipped.
     pub(crate) imports: AtomicU64,
     pub(crate) clipped: AtomicU64,
     pub(crate) memtables: Memtables,
-    /// What happened in all lives that have ended, if that is kept.
+    /// Trace of all lives that have ended, if traces are kept.
     pub(crate) trace: Mutex<Vec<String>>,
 }
 
@@ -127,8 +129,8 @@ impl World {
     }
 
     pub(crate) fn chronicle(&self) -> MutexGuard<'_, Chronicle> {
-        // Why poison is ignored: a panic is on its way to the test anyway, and shall not be hidden
-        // by others.
+        // Poison is ignored because a panic already fails the test, and shall not be hidden by
+        // others.
         self.chronicle.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -140,9 +142,9 @@ impl World {
         self.disk.is_off()
     }
 
-    /// What the engine returned, which must be no error while the machine is on. If it is off,
-    /// nobody is there to hear of it: neither of an error nor of a success, which a log that is
-    /// mapped into memory still gives when what was put there went nowhere.
+    /// Returns the value of the engine's result, which must be no error while the machine is on.
+    /// Never returns if the power is off, because then neither an error nor a success counts: a log
+    /// that is mapped into memory still reports success when its data went nowhere.
     pub(crate) async fn ok<T>(&self, what: &str, result: karst_engine::Result<T>) -> T {
         match result {
             _ if self.disk.is_off() => std::future::pending().await,
@@ -157,7 +159,7 @@ impl World {
         trace.push(format!("{end:?}"));
     }
 
-    /// What the engine returned, if it is no error; in foul weather it may be one.
+    /// Returns the value of the engine's result; `None` for an I/O error in foul weather.
     pub(crate) async fn unless_foul<T>(&self, what: &str, result: karst_engine::Result<T>) -> Option<T> {
         match result {
             Err(e) if self.foul.load(Ordering::Relaxed) && !self.disk.is_off() => {
@@ -169,7 +171,7 @@ impl World {
         }
     }
 
-    /// Let the disk fail now and then, or not.
+    /// Makes the disk fail with drawn probabilities, or never if `None`.
     fn set_foul(&self, random: Option<&mut Random>) {
         let trouble = random.map(|random| {
             self.foul.store(true, Ordering::Relaxed);
@@ -185,7 +187,7 @@ impl World {
         self.disk.set_trouble(trouble.unwrap_or_default());
     }
 
-    /// What is in the directories of tables.
+    /// Returns the paths of all files in the directories of tables and logs.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let directories = self.plan.directories();
         let in_each = directories.iter().flat_map(|directory| {
@@ -199,14 +201,14 @@ impl World {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// One more operation was made; in a life that has had enough of them, everyone ends.
+    /// Counts an operation; ends the life once it has made enough of them.
     fn count(&self, until: u64) {
         if self.operations.fetch_add(1, Ordering::Relaxed) + 1 >= until {
             self.over.store(true, Ordering::Relaxed);
         }
     }
 
-    /// What a secondary's call returned, if it is no error that asks to try again.
+    /// Returns the value of a secondary's result; `None` for `TryAgain` as well.
     async fn unless_busy<T>(&self, what: &str, result: karst_engine::Result<T>) -> Option<T> {
         match result {
             Err(e) if e.kind() == ErrorKind::TryAgain && !self.disk.is_off() => None,
@@ -214,26 +216,27 @@ impl World {
         }
     }
 
-    /// What was acknowledged by now.
+    /// Returns the batches acknowledged so far.
     pub(crate) fn acknowledged(&self) -> Cut {
         self.chronicle().acknowledged()
     }
 
-    /// The logs were synced, and what was acknowledged before is in `cut`.
+    /// Records that the logs were synced after the batches of `cut` were acknowledged.
     fn synced(&self, cut: &Cut) {
         let unlogged = usize::from(self.plan.unlogged_writer);
         let logged = cut.0.iter().enumerate().map(|(writer, n)| if writer < unlogged { 0 } else { *n });
         self.chronicle().make_durable(&Cut(logged.collect()));
     }
 
-    /// Whether a writer counts. One whose batches are in no log does so only where all families are
-    /// flushed together: others may tear them.
+    /// Returns true if a writer also writes to the tally. One whose batches are in no log does so
+    /// only where all families are flushed together, because otherwise flushes may tear its
+    /// batches.
     fn counts(&self, writer: usize) -> bool {
         let whole = writer > 0 || !self.plan.unlogged_writer || self.plan.atomic_flush;
         self.plan.counts && whole
     }
 
-    /// What writers have counted is what the cut says, in all ways of reading.
+    /// Checks that the tally has the batches of the cut, in all ways of reading.
     async fn check_tally(&self, db: &Db, options: &ReadOptions, cut: &Cut) {
         if !self.plan.counts {
             return;
@@ -251,23 +254,24 @@ impl World {
     }
 }
 
-/// Whether the disk fails.
+/// The reliability of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
     Fair,
     Foul,
 }
 
-/// How a life ends.
+/// Ends of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The machine stopped in the middle of it.
+    /// The machine stopped during the life.
     Crashed,
     /// The handle was dropped, or the database closed first.
     Left { closed: bool },
 }
 
-/// One life of the database: open it, check what is there, use it for so many operations, leave it.
+/// Runs one life of the database: opens it, checks its entries, uses it for this many operations,
+/// leaves it.
 pub(crate) async fn live(
     world: Arc<World>,
     env: Env,
@@ -308,7 +312,7 @@ pub(crate) async fn live(
         let user = User::new(&world, &db, &families, random.fork(), until);
         tasks.push(env.spawn(Priority::Low, user.hold()));
     }
-    // Two, so that one goes on where another gave up.
+    // Two tasks, so that one continues where the other dropped a call.
     for _ in 0..2 {
         let user = User::new(&world, &db, &families, random.fork(), until);
         tasks.push(env.spawn(Priority::Low, user.maintain()));
@@ -351,7 +355,7 @@ pub(crate) async fn live(
     End::Left { closed }
 }
 
-/// Open the database; in foul weather that may fail some times.
+/// Opens the database; in foul weather some attempts may fail.
 async fn open(world: &World, options: &Options, random: &mut Random, after: Option<Crash>) -> Db {
     let what = format!("opening after {after:?}");
     if world.weather == Weather::Foul {
@@ -367,8 +371,8 @@ async fn open(world: &World, options: &Options, random: &mut Random, after: Opti
     world.ok(&what, store::open(options, &world.plan)).await
 }
 
-/// Families that come and go: what lives before have left goes, and one comes in which something is
-/// counted. It may stay for the next life.
+/// Drops the passing families that earlier lives left, then creates one and writes to it. It may
+/// stay for the next life.
 async fn pass(world: &World, db: &Db, options: &Options, random: &mut Random) {
     for family in db.column_families().iter().filter(|family| family.name().starts_with(store::PASSING)) {
         world.ok("dropping a family", db.drop_column_family(family)).await;
@@ -397,7 +401,7 @@ async fn pass(world: &World, db: &Db, options: &Options, random: &mut Random) {
     }
 }
 
-/// The weather clears up: the database has recovered or does so when it is asked to.
+/// Ends the foul weather: the database has recovered, or does so in `resume`.
 async fn clear_up(world: &World, db: &Db) {
     world.set_foul(None);
     if let Some(error) = db.background_error() {
@@ -405,7 +409,7 @@ async fn clear_up(world: &World, db: &Db) {
     }
     for attempt in 0.. {
         let resumed = db.resume_async().await;
-        // A failure of before may have been told only now.
+        // `resume` may return an error of an earlier failure.
         match resumed {
             Err(_) if attempt < 3 && !world.disk.is_off() => {}
             resumed => {
@@ -417,7 +421,7 @@ async fn clear_up(world: &World, db: &Db) {
     world.foul.store(false, Ordering::Relaxed);
 }
 
-/// Which batches a snapshot sees.
+/// Returns the batches that a snapshot sees.
 pub(crate) async fn cut_of(world: &World, db: &Db, families: &Families, snapshot: &Snapshot) -> Cut {
     let options = ReadOptions { snapshot: Some(snapshot.clone()), ..ReadOptions::default() };
     let mut seen = Vec::new();
@@ -428,7 +432,7 @@ pub(crate) async fn cut_of(world: &World, db: &Db, families: &Families, snapshot
     Cut(seen)
 }
 
-/// After opening: what is there is what a crash may have left.
+/// Checks after opening that the entries are a possible outcome of the crash.
 async fn check_survivors(world: &World, db: &Db, families: &Families, after: Option<Crash>) {
     let snapshot = db.snapshot();
     let cut = cut_of(world, db, families, &snapshot).await;
@@ -443,12 +447,13 @@ async fn check_survivors(world: &World, db: &Db, families: &Families, after: Opt
         let power = world.power_failed.load(Ordering::Relaxed);
         let survived = world.chronicle().survive(&cut, power);
         survived.unwrap_or_else(|e| panic!("after {crash:?}, power failed: {power}: {e}"));
-        // Why: the backup has batches that were lost, and others get their numbers.
+        // The backup is forgotten if it has batches that were lost, because other batches get their
+        // numbers.
         let lost = |backup: &mut (u32, Cut)| backup.1.0.iter().zip(&cut.0).any(|(had, has)| had > has);
         world.backup.lock().unwrap().take_if(lost);
     }
     if !world.plan.keeps_logs {
-        // Opening has written what it found to tables.
+        // Opening has written the entries of the logs to tables.
         world.chronicle().make_durable(&cut);
     }
     let lost = world.acknowledged().0.iter().zip(&cut.0).any(|(acknowledged, seen)| acknowledged != seen);
@@ -457,7 +462,7 @@ async fn check_survivors(world: &World, db: &Db, families: &Families, after: Opt
     world.power_failed.store(false, Ordering::Relaxed);
 }
 
-/// Everything that is in the database is what the cut says, in all ways of reading.
+/// Checks that the database has exactly the batches of the cut, in all ways of reading.
 pub(crate) async fn check_all(world: &World, db: &Db, families: &Families, cut: &Cut) {
     for (number, family) in families.0[..world.plan.families].iter().enumerate() {
         let expected = world.chronicle().entries(number, cut);
@@ -491,7 +496,7 @@ pub(crate) async fn check_all(world: &World, db: &Db, families: &Families, cut: 
     world.check_tally(db, &ReadOptions::default(), cut).await;
 }
 
-/// No two entries of a key have one sequence number.
+/// Checks that no two entries of a key have the same sequence number.
 async fn check_numbers(world: &World, db: &Db, families: &Families) {
     for family in &families.0 {
         let mut all = world.ok("iterator", db.internal_iter(&ReadOptions::default(), family)).await;
@@ -499,7 +504,7 @@ async fn check_numbers(world: &World, db: &Db, families: &Families) {
         let mut before: Option<Vec<u8>> = None;
         while all.valid() {
             let at = all.key().len() - 8;
-            // Without the lowest byte of the trailer, which is the kind.
+            // The lowest byte of the trailer, the type, is left out.
             let numbered = [&all.key()[..at], &all.key()[at + 1..]].concat();
             let shown = show(&all.key()[..at]);
             assert!(before.as_ref() != Some(&numbered), "{shown} has two entries with one sequence number");
@@ -509,7 +514,7 @@ async fn check_numbers(world: &World, db: &Db, families: &Families) {
     }
 }
 
-/// Print what there is of a key, hidden entries too; for whoever looks into a failure.
+/// Prints all entries of a key, hidden ones too, to explain a failure.
 fn show_versions(db: &Db, family: &ColumnFamily, key: &[u8]) {
     let Ok(mut all) = db.internal_iter(&ReadOptions::default(), family) else { return };
     if all.seek(key).is_err() {
@@ -535,8 +540,7 @@ fn same(family: usize, cursor: &DbIterator, expected: Option<&karst_testkit::Ent
     assert!(got == expected, "family {family}: the cursor is at {}, not at {}", text(got), text(expected));
 }
 
-/// After closing: no table or blob file is left that the database does not need, in any of its
-/// directories.
+/// Checks after closing that no directory has a table or blob file that the database does not need.
 fn check_files(world: &World, db: &Db) {
     let live: BTreeSet<PathBuf> =
         db.live_files().into_iter().map(|file| file.directory.join(file.name)).collect();
@@ -550,7 +554,7 @@ fn check_files(world: &World, db: &Db) {
     assert!(trash.is_empty() || world.plan.has_trash(), "trash without a manager: {trash:?}");
 }
 
-/// What lives before have left in the trash goes while the last one's manager lives.
+/// Waits until the trash of all lives is removed, while the last life's manager still exists.
 async fn check_trash_goes(world: &World, env: &Env) {
     for _ in 0..100_000 {
         let trash = world.files().into_iter().find(|path| ends_with(path, &[".trash"]));
@@ -562,7 +566,7 @@ async fn check_trash_goes(world: &World, env: &Env) {
     panic!("trash stays: {:?}", world.files());
 }
 
-/// Someone who uses the database for the length of a life.
+/// A task's access to the database for the length of a life.
 pub(crate) struct User {
     pub(crate) world: Arc<World>,
     pub(crate) db: Db,
@@ -578,11 +582,11 @@ impl User {
         Self { world, env: db.env().clone(), db, families, random, until }
     }
 
-    /// Follows the database as a secondary instance on the same disk: whatever it shows is what the
-    /// database was, and not less than what was acknowledged before it caught up.
+    /// Follows the database as a secondary instance on the same disk: each state that it shows is
+    /// one that the database had, with at least the batches acknowledged before it caught up.
     async fn follow(mut self) {
         let (world, options) = (self.world.clone(), self.world.plan.options(&self.env));
-        // Why: with a limit it may find files gone that it has not opened yet.
+        // With a limit the secondary may miss files that were removed before it opened them.
         let options = options.set("max_open_files", "-1").unwrap();
         let mut secondary = None;
         let mut last = Cut(vec![0; world.plan.writers]);
@@ -593,8 +597,8 @@ impl User {
                 Some(db) => {
                     let db: Db = db;
                     let caught = db.try_catch_up_with_primary_async().await;
-                    // A write that was in the log and could not be synced is taken back, with its
-                    // number if it was the newest.
+                    // A write that was in the log and could not be synced is undone, with its
+                    // sequence number if it was the newest.
                     let taken_back =
                         |e: &Error| e.kind() == ErrorKind::Corruption && e.to_string().contains("gone back");
                     if world.weather == Weather::Foul && caught.as_ref().is_err_and(taken_back) {
@@ -616,8 +620,8 @@ impl User {
             for writer in 0..world.plan.writers {
                 let unlogged = writer == 0 && world.plan.unlogged_writer;
                 let mut least = if unlogged { 0 } else { at_least.0[writer] };
-                // Why not in foul weather: a write that was in the log and could not be synced is
-                // taken back.
+                // In foul weather a write that was in the log and could not be synced is undone, so
+                // the cut may shrink.
                 if world.weather != Weather::Foul {
                     least = least.max(last.0[writer]);
                 }
@@ -630,12 +634,12 @@ impl User {
             check_all(&world, &db, &families, &cut).await;
             last = cut;
             world.followed.fetch_add(1, Ordering::Relaxed);
-            // Now and then another one takes its place.
+            // Now and then the secondary is replaced by another one.
             secondary = Some(db).filter(|_| !self.random.one_in(8));
         }
     }
 
-    /// Families to flush: one, or all where [`Plan::flushes_all_together`].
+    /// Returns the families to flush: one, or all if [`Plan::flushes_all_together`].
     fn some_families(&mut self) -> Vec<ColumnFamily> {
         match self.world.plan.flushes_all_together() || self.random.one_in(3) {
             true => self.families.0.clone(),
@@ -661,13 +665,13 @@ impl User {
             }
             let batch = batch(&self.families.0, &changes).unwrap();
             self.world.memtables.note(&batch);
-            // Why never what is in no log: it would be durable before what came before it.
+            // Unlogged batches are not ingested, because they would be durable before earlier ones.
             let ingests = !unlogged && self.random.one_in(12);
             let mut sync = !unlogged && (ingests || self.random.one_in(self.world.plan.sync_one_in));
             let options = WriteOptions { sync, disable_wal: unlogged, ..WriteOptions::default() };
             loop {
-                // Why not in foul weather: what comes behind it may fail too.
-                // Why not an ingestion: it goes on, and nobody can tell when it has ended.
+                // Writes are not dropped in foul weather, because the write after a dropped one may
+                // fail too; ingestions are not, because they continue and their end is not known.
                 let gives_up = !ingests && self.world.weather == Weather::Fair && self.random.one_in(12);
                 let polls = if gives_up { self.random.below(6) } else { u64::MAX };
                 let written = if ingests {
@@ -680,7 +684,7 @@ impl User {
                 let is_there = match written {
                     Some(written) => self.world.unless_foul("write", written).await.is_some(),
                     None => {
-                        // Whether it was synced nobody learns.
+                        // The dropped write may not have been synced.
                         sync = false;
                         self.is_there(writer, number, &options).await
                     }
@@ -688,13 +692,13 @@ impl User {
                 if is_there {
                     break;
                 }
-                // Why not what was given up: it would be known as begun, and the next life may
-                // follow no crash.
+                // A dropped write is finished first: otherwise it would stay begun, and the next
+                // life may follow no crash.
                 if self.world.is_over() && !gives_up {
                     return;
                 }
-                // Why the same again: of a write that failed nothing is there once another
-                // succeeds.
+                // The batch is written again: once another write succeeds, no part of a failed one
+                // remains.
                 self.pause(20_000).await;
             }
             self.world.chronicle().acknowledge(writer, number, sync);
@@ -706,8 +710,8 @@ impl User {
         }
     }
 
-    /// Whether a write whose future was dropped is there. It is wholly, once, or not at all, which
-    /// is known when another has come behind it.
+    /// Returns true if a write whose future was dropped was applied. It is applied wholly, once, or
+    /// not at all, which is known after the next write.
     async fn is_there(&self, writer: usize, number: u64, options: &WriteOptions) -> bool {
         let behind = self.families.0.last().expect("there is one for it");
         let options = WriteOptions { sync: false, ..*options };
@@ -718,7 +722,7 @@ impl User {
         marked(self.world.ok("get", got).await.as_deref()) == Ok(number)
     }
 
-    /// Reads of the newest state.
+    /// Reads the newest state.
     async fn read(mut self) {
         while !self.world.is_over() {
             let family = self.random.index(self.world.plan.families);
@@ -749,7 +753,7 @@ impl User {
         }
     }
 
-    /// Snapshots, and iterators over them, that are kept for a while and never change.
+    /// Holds snapshots, and iterators over them, for a while and checks that they never change.
     async fn hold(mut self) {
         while !self.world.is_over() {
             let before = self.world.acknowledged();
@@ -764,7 +768,7 @@ impl User {
             self.world.check_tally(&self.db, &options, &cut).await;
             let made = self.db.iter_cf(&options, &self.families.0[family]);
             let mut cursor = self.world.ok("iterator", made).await;
-            // Some iterators outlive their snapshot's other users.
+            // Some iterators outlive the other uses of their snapshot.
             for _ in 0..1 + self.random.below(6) {
                 self.pause(20_000).await;
                 self.look_around(family, &mut cursor, &expected).await;
@@ -789,7 +793,7 @@ impl User {
         }
     }
 
-    /// Seek somewhere and go some steps.
+    /// Seeks to a random key and moves some steps.
     async fn look_around(
         &mut self,
         family: usize,
@@ -822,7 +826,7 @@ impl User {
         }
     }
 
-    /// Lets the weather change.
+    /// Makes the weather change between fair and foul.
     async fn spoil(mut self) {
         while !self.world.is_over() {
             self.world.set_foul(Some(&mut self.random));
@@ -869,8 +873,8 @@ impl User {
                     let compacted = self.db.compact_range_cf_async(&options, family, range.0, range.1).await;
                     self.world.unless_foul("compact_range", compacted).await;
                 }
-                // Several, so that one begins where the job of another that was given up is still
-                // under way.
+                // Several calls, so that one begins while the job of a dropped one is still under
+                // way.
                 5..8 => {
                     for _ in 0..1 + self.random.below(4) {
                         self.give_up().await;
@@ -883,7 +887,7 @@ impl User {
         }
     }
 
-    /// Begins something and drops it at one of its first polls.
+    /// Begins a flush or compaction and drops its future at one of its first polls.
     async fn give_up(&mut self) {
         let some = self.some_families();
         let some: Vec<_> = some.iter().collect();
@@ -899,7 +903,7 @@ impl User {
     }
 }
 
-/// A future's result, unless it is not there after so many polls: then it is dropped.
+/// Returns a future's result, or drops it and returns `None` after `polls` polls.
 pub(crate) async fn given_up<T>(future: impl Future<Output = T>, polls: u64) -> Option<T> {
     let mut future = pin!(future);
     let mut left = polls;
@@ -915,8 +919,8 @@ pub(crate) async fn given_up<T>(future: impl Future<Output = T>, polls: u64) -> 
     .await
 }
 
-/// Run a whole machine by `seed`: lives until `operations` are done, each ended by a crash or by
-/// leaving; the last is checked and closed.
+/// Runs a machine by `seed`: lives until `operations` are done, each ended by a crash or by
+/// leaving; the last one is checked and closed.
 pub(crate) fn run(seed: u64, weather: Weather, operations: u64, trace: bool) -> (Arc<World>, Simulation) {
     let mut random = Random::new(seed);
     let plan = Plan::draw(&mut random);
@@ -927,7 +931,7 @@ pub(crate) fn run(seed: u64, weather: Weather, operations: u64, trace: bool) -> 
         let is_last = world.operations() >= operations;
         let in_life = if is_last { 0 } else { 50 + random.below(operations / 2) };
         simulation.set_most_steps(20_000_000);
-        // A machine that was left and not restarted may still have a failure before it.
+        // A machine that was left and not restarted may still have a power failure scheduled.
         simulation.fs().lose_power_after(u64::from(u32::MAX));
         if !is_last && random.below(4) > 0 {
             let at_most = if random.one_in(4) { 60 } else { 3000 };
@@ -946,11 +950,11 @@ pub(crate) fn run(seed: u64, weather: Weather, operations: u64, trace: bool) -> 
         }
         let crash = match end {
             End::Crashed => Some(if random.one_in(3) { Crash::Process } else { Crash::Power }),
-            // What was closed is as durable as after a loss of power; what was only dropped is
-            // closed all the same.
+            // A closed database is as durable as after a loss of power; one that was only dropped
+            // is closed too.
             End::Left { .. } => random.one_in(2).then_some(Crash::Process),
         };
-        // What failed may be found after all when the database is opened again, as after a crash.
+        // A failed write may survive after all when the database is opened again, as after a crash.
         after = match weather {
             Weather::Fair => crash,
             Weather::Foul => crash.or(Some(Crash::Process)),

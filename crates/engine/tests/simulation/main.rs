@@ -1,10 +1,10 @@
-//! The engine on a simulated machine: one thread, virtual time, a disk whose power fails,
-//! everything by a seed (`karst_io::Simulation`). The same seed gives the same history; a failing
-//! one prints the command that replays it.
+//! The engine on a simulated machine: one thread, virtual time, a disk whose power fails, all
+//! determined by a seed (`karst_io::Simulation`). Equal seeds give equal histories; a failing seed
+//! prints the command that replays it.
 //!
-//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` so many from there on,
-//! `KARST_TRACE=1` prints what happened in a failing run, `KARST_LONG_TESTS=1` the long form that
-//! `cargo xtask ci` runs.
+//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` this number of seeds from there on,
+//! `KARST_TRACE=1` prints the trace of a failing run, `KARST_LONG_TESTS=1` selects the long form
+//! that `cargo xtask ci` runs.
 
 #[path = "../reads/timestamps/all_writes.rs"]
 mod all_writes;
@@ -32,7 +32,7 @@ use karst_testkit::asked::{self, long, number};
 use karst_testkit::panics::panics;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// What to do twice, and must be the same: shows where two traces part.
+/// Checks that the traces of two runs are equal; otherwise shows the place of the first difference.
 fn same_trace(first: &[String], second: &[String]) {
     let parting = first.iter().zip(second).position(|(a, b)| a != b).unwrap_or(first.len().min(second.len()));
     let show = |trace: &[String]| {
@@ -47,8 +47,8 @@ fn same_trace(first: &[String], second: &[String]) {
     );
 }
 
-/// Run `test` with each seed that is asked for, or with so many as the form of the test has. If one
-/// fails, say how to run it again.
+/// Runs `test` with each requested seed, or with the number of seeds of the test's form. Prints the
+/// command that replays a failing one.
 fn each_seed(name: &str, short: u64, in_long: u64, mut test: impl FnMut(u64)) {
     for seed in asked::seeds(short, in_long) {
         let before = panics();

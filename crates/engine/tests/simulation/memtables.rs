@@ -1,31 +1,31 @@
-//! How large memtables get, and how many wait to be flushed, at any time.
+//! Checks of the size of memtables, and of the number that wait to be flushed.
 
 use crate::machine::World;
 use crate::store::Families;
 use karst_engine::{ColumnFamily, Db, WriteBatch};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What was seen of the memtables of a run.
+/// Bounds and counts of a run's memtables.
 #[derive(Debug, Default)]
 pub(crate) struct Memtables {
-    /// Bytes of the largest batch, and its entries.
+    /// Bytes and entries of the largest batch; each is a maximum of its own.
     largest_batch: (AtomicUsize, AtomicUsize),
-    /// How often there were as many as there may be.
+    /// Number of checks that met as many waiting memtables as are allowed.
     pub(crate) at_most: AtomicU64,
 }
 
-/// Bytes of memory of an entry beside its key and value, at most.
+/// Maximum memory in bytes of an entry beside its key and value.
 const BESIDE: usize = 200;
 
 impl Memtables {
-    /// A batch is about to be written.
+    /// Records the size of a batch that is about to be written.
     pub(crate) fn note(&self, batch: &WriteBatch) {
         self.largest_batch.0.fetch_max(batch.data_size(), Ordering::Relaxed);
         self.largest_batch.1.fetch_max(batch.count() as usize, Ordering::Relaxed);
     }
 
-    /// No memtable is larger than a tenth more than it should be and what is under way, and no
-    /// family has more of them waiting than `max_write_buffer_number`.
+    /// Checks that no memtable exceeds `write_buffer_size` by more than a tenth and the batches
+    /// under way, and that no family has more than `max_write_buffer_number` waiting.
     pub(crate) fn check(&self, world: &World, db: &Db, families: &Families) {
         families.0.iter().for_each(|family| self.check_one(world, db, family));
     }
@@ -41,7 +41,7 @@ impl Memtables {
         let (bytes, entries) = &self.largest_batch;
         let batch = bytes.load(Ordering::Relaxed) + entries.load(Ordering::Relaxed) * BESIDE;
         let size = options.write_buffer_size;
-        // A block of memory has 8 KiB at least. Each writer has one batch under way, and a mark.
+        // A block of memory has at least 8 KiB. Each writer has one batch under way, and a mark.
         let most = size + (size / 10).max(8 << 10) + (world.plan.writers + 1) * (batch + BESIDE);
         assert!(active as usize <= most, "a memtable of {size} bytes has {active}, at most {most}");
         let most = u64::try_from(options.max_write_buffer_number).unwrap();

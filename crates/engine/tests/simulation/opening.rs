@@ -1,6 +1,6 @@
-//! Opening, and column families that come and go, on a machine whose power fails at any change of
-//! the disk: what was acknowledged is there afterwards, what was under way is there or not, and
-//! nothing is left over.
+//! Opening, and the creation and dropping of column families, on a machine whose power fails at any
+//! change of the disk: acknowledged changes survive, the one under way happened or not, and no file
+//! is left over.
 
 use crate::each_seed;
 use karst_engine::{Db, FlushOptions, Options, Result, WriteOptions};
@@ -13,7 +13,7 @@ use std::path::Path;
 /// Column families, each with the number of keys that were written and synced.
 type Families = BTreeMap<String, u64>;
 
-/// What was acknowledged, and what may have happened besides.
+/// Acknowledged state, and the state after the change that is under way.
 #[derive(Debug)]
 struct Known {
     certain: Families,
@@ -34,7 +34,7 @@ impl Known {
 }
 
 fn options(simulation: &Simulation) -> Options {
-    // Small, so that MANIFESTs follow each other.
+    // Small, so that the MANIFEST is replaced often.
     let text = "create_if_missing=true;max_manifest_file_size=1000;\
                 max_manifest_space_amp_pct=50;track_and_verify_wals_in_manifest=true";
     Options::new().set_all(text).unwrap().env(simulation.env().clone())
@@ -55,7 +55,7 @@ fn found(db: &Db) -> Result<Families> {
     db.column_families().iter().map(|family| Ok((family.name().to_owned(), keys_of(family)?))).collect()
 }
 
-/// Changes until the power fails, or a while.
+/// Makes changes until the power fails, or for a while.
 fn change(options: &Options, known: &RefCell<Known>, random: &mut Random) -> Result<()> {
     let db = Db::open("/some/db", options)?;
     assert_eq!(found(&db)?, known.borrow().certain);

@@ -27,7 +27,7 @@ fn options(env: &Env, random: &mut Random) -> Options {
     options.db(move |db| db.max_open_files = open_files)
 }
 
-/// Three levels and L0.
+/// Bulk-loads three levels and L0; returns the entries.
 fn load(options: &Options, random: &mut Random) -> Entries {
     let mut loader = BulkLoader::create("/db", options).unwrap();
     let mut entries = Entries::new();
@@ -49,7 +49,7 @@ fn load(options: &Options, random: &mut Random) -> Entries {
     entries
 }
 
-/// Questions one after the other; how many were answered, and how many failed.
+/// Makes reads one after the other; returns the numbers that succeeded and failed.
 async fn ask(db: Db, entries: Arc<Entries>, mut random: Random) -> (u64, u64) {
     let (mut answered, mut failed) = (0, 0);
     let env = db.env().clone();
@@ -111,7 +111,7 @@ async fn walk(db: &Db, entries: &Entries, random: &mut Random) -> karst_engine::
     Ok(())
 }
 
-/// What a run of a seed comes to.
+/// Results of one run.
 struct Outcome {
     history: (u64, u64),
     trace: Vec<String>,
@@ -144,7 +144,7 @@ fn run(seed: u64, with_trace: bool) -> Outcome {
         (answered, failed)
     });
     let (answered, failed) = done.unwrap();
-    // Not the other way round: what was read ahead and not asked for may fail unseen.
+    // The reverse need not hold: a failed readahead that no read used is not seen.
     assert!(failed == 0 || simulation.fs().failures() > 0, "a failure was made up");
     Outcome { history: simulation.history(), trace: simulation.take_trace(), answered, failed }
 }

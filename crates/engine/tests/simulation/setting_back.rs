@@ -1,6 +1,6 @@
-//! Opening with `best_efforts_recovery` what a crash has left, after files were lost as well: each
-//! column family has a state that it had at some time, and never a wrong value. It is done with a
-//! copy, so that the database goes on as it was.
+//! Recovery with `best_efforts_recovery` after a crash and the loss of files: each column family
+//! gets a state that it had at some time, and never a wrong value. It is done on a copy, so that
+//! the database itself is unaffected.
 
 use crate::machine::{World, ends_with};
 use crate::store::{self, Families};
@@ -11,20 +11,20 @@ use karst_testkit::random::Random;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-/// How the names of the copies begin.
+/// Prefix of the names of the copies.
 const COPY: &str = "/set-back-";
 
-/// What is lost besides what the crash took.
+/// Files that are lost beside the effects of the crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
     Nothing,
     Table,
     Blob,
     Current,
-    /// With the logs, as with [`Loss::ManifestEnd`].
+    /// The MANIFEST and the logs, for the reason of [`Loss::ManifestEnd`].
     Manifest,
-    /// Only the end of it; and the logs. Why those: an ingested file is in no log, so what is
-    /// logged behind one of which the MANIFEST does not tell any more is not what was.
+    /// The end of the MANIFEST, and the logs: an ingested file is in no log, so replaying entries
+    /// logged after a file that the MANIFEST no longer has would give a state that never was.
     ManifestEnd,
 }
 
@@ -40,7 +40,7 @@ impl Loss {
         }
     }
 
-    /// Of the names in the directory those that it may take.
+    /// Returns those of the directory's file names that this loss may remove.
     fn may_take(self, names: &[String]) -> Vec<String> {
         let newest_manifest = || names.iter().filter(|name| name.starts_with("MANIFEST-")).max();
         let ending = |end: &str| names.iter().filter(|name| name.ends_with(end)).cloned().collect();
@@ -54,7 +54,7 @@ impl Loss {
     }
 }
 
-/// Looks at what there is before the database is opened. `power`: what was not synced may be gone.
+/// Checks a copy before the database is opened. `power`: unsynced writes may be lost.
 pub(crate) async fn check(world: &World, env: &Env, random: &mut Random, power: bool) {
     let directory = PathBuf::from(format!("{COPY}{:x}", random.next_u64()));
     let mut losses = vec![Loss::draw(random)];
@@ -83,7 +83,7 @@ pub(crate) async fn check(world: &World, env: &Env, random: &mut Random, power: 
             world.ok(&what, db.verify_checksum()).await;
             world.ok(&what, db.close()).await;
             drop(db);
-            // From then on it opens as ever.
+            // Later openings need no `best_efforts_recovery`.
             let there = Db::list_column_families(&directory, &options);
             let there = world.ok(&what, there).await;
             let names: Vec<&str> = there.iter().map(String::as_str).collect();
@@ -99,11 +99,11 @@ pub(crate) async fn check(world: &World, env: &Env, random: &mut Random, power: 
     world.ok("removing a copy", removed).await;
 }
 
-/// Opens it with all families that its state has, those that may have been dropped since included,
+/// Opens the copy with all families of its state, including those that may have been dropped since,
 /// and those of the plan.
 fn open(world: &World, env: &Env, directory: &Path, best_efforts: &Options) -> karst_engine::Result<Db> {
     let to_look = Options::new().env(env.clone()).set("best_efforts_recovery", "true")?;
-    // Why: the OPTIONS file that was copied may name the directory of the database's own logs.
+    // The copied OPTIONS file may name the directory of the database's own logs.
     let to_look = to_look.set("wal_dir", &directory.to_string_lossy())?;
     let looked =
         Db::open_read_only(directory, &to_look.db_paths([(); 4].map(|()| DbPath::new(directory, 0))))?;
@@ -115,7 +115,7 @@ fn open(world: &World, env: &Env, directory: &Path, best_efforts: &Options) -> k
     Db::open_cf(directory, best_efforts, &names.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// What each family has, which must be what it had once.
+/// Returns the state of each family, which must be one that it had at some time.
 async fn states(world: &World, db: &Db, what: &str) -> Vec<Cut> {
     let families = Families::of(db, &world.plan);
     let mut cuts = Vec::new();
@@ -133,8 +133,8 @@ async fn states(world: &World, db: &Db, what: &str) -> Vec<Cut> {
     cuts
 }
 
-/// Copies the database's files into one directory and takes some away. Returns which, or `None` if
-/// there is no database yet.
+/// Copies the database's files into one directory and removes some. Returns their names, or `None`
+/// if there is no database yet.
 fn lose(
     world: &World,
     fs: &dyn FileSystem,
@@ -190,7 +190,7 @@ fn write(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> karst_io::Result<()>
     fs.create(path)?.append(bytes)
 }
 
-/// Removes the copy, with what was left out of it.
+/// Removes the copy, with the files that recovery moved to `lost`.
 fn remove(fs: &dyn FileSystem, directory: &Path) -> karst_io::Result<()> {
     for directory in [directory.join("lost"), directory.to_owned()] {
         if fs.exists(&directory)? {

@@ -1,4 +1,4 @@
-//! How a simulated database is set up, and the calls that the simulation makes of it.
+//! The configuration of a simulated database, and the calls that open it.
 
 use karst_engine::{
     ColumnFamily, Db, DbPath, OptionSet, Options, SstFileManager, SstPartitionerFixedPrefixFactory,
@@ -11,39 +11,39 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) const DIRECTORY: &str = "/db";
-/// Where logs are that are not there.
+/// Directory of logs that are not in the database's own.
 const LOGS: &str = "/logs";
 
 const NAMES: [&str; 3] = ["default", "second", "third"];
-/// Of what nobody checks: writes behind others.
+/// Family of the writes that only follow a dropped write; its entries are not checked.
 const BEHIND: &str = "behind";
-/// How the names of families begin that come and go. A life finds those that one before it has
-/// left.
+/// Prefix of the names of families that are created and dropped at run time. A life finds those
+/// that an earlier one left.
 pub(crate) const PASSING: &str = "passing";
-/// How the names of imported families begin.
+/// Prefix of the names of imported families.
 pub(crate) const IMPORTED: &str = "imported";
 
-/// What differs from seed to seed.
+/// Configuration drawn for a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) families: usize,
     pub(crate) writers: usize,
-    /// Writer 0 does not log what it writes, all in the first column family.
+    /// True if writer 0 does not log its writes, which are all to the first column family.
     pub(crate) unlogged_writer: bool,
     pub(crate) sync_one_in: u64,
-    /// Whether all families are flushed together.
+    /// True if all families are flushed together.
     pub(crate) atomic_flush: bool,
-    /// Whether writers also count, in families of their own.
+    /// True if writers also write to the tally, which has families of its own.
     pub(crate) counts: bool,
-    /// Whether opening leaves what it found in logs there.
+    /// True if opening keeps the entries of the logs there (`avoid_flush_during_recovery`).
     pub(crate) keeps_logs: bool,
-    /// Where tables go, by column family; `None` for all that have no place of their own.
+    /// Directories of tables by column family; `None` for all families without their own.
     paths: Vec<(Option<&'static str>, Vec<DbPath>)>,
-    /// Whether the logs have a directory of their own.
+    /// True if the logs have a directory of their own.
     logs_apart: bool,
-    /// How obsolete files leave the disk, if not at once.
+    /// Settings for removing obsolete files slowly; `None`: they are removed at once.
     trash: Option<Trash>,
-    /// How long the prefixes are where tables are cut.
+    /// Length of the key prefixes at whose borders tables are cut.
     partition_prefix: Option<usize>,
     options: String,
     cache_bytes: usize,
@@ -57,14 +57,14 @@ struct Trash {
 }
 
 impl Plan {
-    /// Whether a flush of one family alone tears what is in no log.
+    /// Returns true if a flush of one family alone would tear unlogged batches.
     pub(crate) fn flushes_all_together(&self) -> bool {
         self.unlogged_writer && self.atomic_flush && self.counts
     }
 
     pub(crate) fn draw(random: &mut Random) -> Self {
         let mut options = String::from("create_if_missing=true;create_missing_column_families=true;");
-        // Why: something that wakes by time alone would hide that nobody else can go on.
+        // Periodic work is off because it would hide a task that only the passing of time wakes.
         options += "stats_dump_period_sec=0;ttl=0;periodic_compaction_seconds=0;";
         let mut set = |name: &str, values: &[&str]| {
             options += &format!("{name}={};", values[random.index(values.len())]);
@@ -100,13 +100,13 @@ impl Plan {
         set("prepopulate_block_cache", &["kDisable", "kFlushOnly", "kFlushAndCompaction"]);
         set("verify_compression", &["false", "true"]);
         set("merge_operator", &["{id=StringAppendOperator;delimiter=,;}"]);
-        // The two contradict each other.
+        // `allow_mmap_writes` excludes direct I/O for flushes.
         if options.contains("use_direct_io_for_flush_and_compaction=false") && random.one_in(2) {
             options += "allow_mmap_writes=true;";
         }
         let keeps_logs = random.one_in(4);
         options += &format!("avoid_flush_during_recovery={keeps_logs};");
-        // Those that write no log do not go with logs that are recycled.
+        // Unlogged writes exclude recycled logs.
         let unlogged_writer = random.one_in(3);
         let trash = random.one_in(2).then(|| Trash {
             bytes_per_second: [2_000, 50_000, 2_000_000][random.index(3)],
@@ -139,7 +139,7 @@ impl Plan {
         }
     }
 
-    /// For the database where it is, with a manager of its files of its own.
+    /// Returns the options of the database in its directories, with a new `SstFileManager`.
     pub(crate) fn options(&self, env: &Env) -> Options {
         let options = self.options_with(env, DbPath::clone);
         match self.logs_apart {
@@ -148,7 +148,7 @@ impl Plan {
         }
     }
 
-    /// For a copy of the database, which has all files in one directory.
+    /// Returns the options of a copy of the database, which has all files in one directory.
     pub(crate) fn options_of_copy(&self, env: &Env, directory: &Path) -> Options {
         let options = self.options_with(env, |path| DbPath::new(directory, path.target_size));
         options.set("wal_dir", &directory.to_string_lossy()).expect("a directory")
@@ -164,7 +164,7 @@ impl Plan {
             });
         }
         if let Some(trash) = self.trash {
-            // Why nothing is cut: secondary instances still read what is trash.
+            // Trash is not truncated in chunks, because secondary instances still read it.
             let manager = SstFileManager::with_bytes_max_delete_chunk(0);
             manager.set_delete_rate_bytes_per_second(trash.bytes_per_second);
             manager.set_max_trash_db_ratio(trash.max_db_ratio);
@@ -196,13 +196,12 @@ impl Plan {
         if self.logs_apart { LOGS } else { DIRECTORY }
     }
 
-    /// Whether all that is not a log is in one directory, as a backup needs it that is restored in
-    /// place.
+    /// Returns true if all files but logs are in one directory, which a restore in place requires.
     pub(crate) fn has_one_path(&self) -> bool {
         self.paths.is_empty()
     }
 
-    /// All directories that may have tables or logs, the database's own first.
+    /// Returns all directories that may have tables or logs, the database's own first.
     pub(crate) fn directories(&self) -> Vec<PathBuf> {
         let own = PathBuf::from(DIRECTORY);
         let others: BTreeSet<&PathBuf> =
@@ -212,7 +211,7 @@ impl Plan {
         [vec![own], others, logs].concat()
     }
 
-    /// The families of the chronicle, then those of the tally, then one for what nobody checks.
+    /// Returns the names of the chronicle's families, then the tally's, then [`BEHIND`].
     pub(crate) fn names(&self) -> Vec<String> {
         let counting = tally::FAMILIES.iter().filter(|_| self.counts).map(|(name, _)| (*name).to_string());
         let own = NAMES[..self.families].iter().map(ToString::to_string);
@@ -220,7 +219,7 @@ impl Plan {
     }
 }
 
-/// Some of a few directories, each with room for a few tables; one may be there more than once.
+/// Draws some of a few directories, each with space for a few tables; one may occur more than once.
 fn draw_paths(random: &mut Random) -> Vec<DbPath> {
     let places = [DIRECTORY, "/paths-0", "/paths-1", "/deep/paths-2"];
     (0..1 + random.index(4))
@@ -239,7 +238,7 @@ impl Families {
     }
 }
 
-/// Open a copy of the database.
+/// Opens a copy of the database.
 pub(crate) fn open_copy(directory: &Path, options: &Options) -> karst_engine::Result<Db> {
     let mut options = options.clone();
     options = options.db(|db| {
@@ -249,10 +248,10 @@ pub(crate) fn open_copy(directory: &Path, options: &Options) -> karst_engine::Re
     Db::open(directory, &options)
 }
 
-/// Open the database, made anew if there is none.
+/// Opens the database; creates a missing one.
 pub(crate) fn open(options: &Options, plan: &Plan) -> karst_engine::Result<Db> {
     let mut names = plan.names();
-    // Why no error: at first there is no database.
+    // An error is ignored because at first there is no database.
     let there = Db::list_column_families(DIRECTORY, options).unwrap_or_default();
     names.extend(
         there.into_iter().filter(|name| [PASSING, IMPORTED].iter().any(|begin| name.starts_with(begin))),

@@ -1,5 +1,5 @@
 //! The whole engine: databases that are written, read, flushed, compacted, crashed and reopened,
-//! held against a chronicle of what was done.
+//! and compared with a chronicle of all writes.
 
 use crate::machine::{Weather, run};
 use crate::{each_seed, long, number, same_trace};
