@@ -1,7 +1,7 @@
-//! A family whose tables lie in any levels, without compactions of its own or with them, clipped to
-//! ranges again and again, beside snapshots, while the power fails. A clip takes away all that is
-//! outside of its range, or nothing; what was deleted stays deleted; each value in a blob file that
-//! went with a table is garbage.
+//! A family whose tables lie in any levels, with or without automatic compactions, clipped to
+//! ranges again and again, beside snapshots, while the power fails. A clip removes all entries
+//! outside of its range, or none; deleted entries stay deleted; each value in a blob file whose
+//! table was removed counts as garbage.
 
 use crate::blob_garbage::check_blob_garbage;
 use crate::each_seed;
@@ -21,7 +21,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:02}").into_bytes()
 }
 
-/// Two keys in order, which may be equal.
+/// Draws two keys in order, which may be equal.
 fn range(random: &mut Random) -> [Vec<u8>; 2] {
     let mut ends = [(); 2].map(|()| key(random.below(KEYS + 1)));
     ends.sort();
@@ -89,7 +89,7 @@ fn tables(tree: &ColumnFamilyMetaData) -> Vec<(u64, u32)> {
 #[derive(Default)]
 struct History {
     certain: Entries,
-    /// What is there if what is under way has come to its end.
+    /// State after the change that is under way.
     under_way: Option<Entries>,
     steps: Vec<String>,
     clips: usize,
@@ -101,7 +101,7 @@ impl History {
         self.certain = self.under_way.take().expect("it was begun");
     }
 
-    /// Puts, deletions, or the deletion of a range; durable.
+    /// Writes puts, deletions, or the deletion of a range; synced.
     async fn write(&mut self, db: &Db, random: &mut Random) -> Result<()> {
         let (mut batch, mut after) = (WriteBatch::new(), self.certain.clone());
         let [begin, end] = range(random);
@@ -132,7 +132,7 @@ impl History {
         Ok(())
     }
 
-    /// A table goes to a level below, alone if that is possible.
+    /// Compacts one table to a level below, by a trivial move if possible.
     async fn sink(&mut self, db: &Db, random: &mut Random) -> Result<()> {
         let family = db.default_column_family();
         let tree = db.column_family_metadata(family)?;
@@ -171,8 +171,8 @@ impl History {
         self.clips += 1;
         if is_alone {
             let tree = db.column_family_metadata(family)?;
-            // Only deletions may lie outside still: what one compaction of the clip has written,
-            // the next one does not write again.
+            // Only deletions may still lie outside, because one compaction of a clip does not
+            // rewrite the output of another.
             for file in tree.levels.iter().flat_map(|level| &level.files) {
                 let is_outside = file.largest_key < begin || file.smallest_key >= end;
                 assert!(
@@ -236,7 +236,7 @@ impl History {
     }
 }
 
-/// Numbers of clips, of tables that were sent to other levels, and of crashes.
+/// Returns the numbers of clips, of tables moved to other levels, and of crashes.
 fn run(seed: u64) -> [usize; 3] {
     let mut random = Random::new(seed);
     let (mut history, mut simulation, mut crashes) = (History::default(), Simulation::new(seed), 0);

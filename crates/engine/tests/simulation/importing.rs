@@ -245,8 +245,8 @@ async fn write_at_ends(
 }
 
 impl User {
-    /// Imports families while tasks use the database. This is not a task, because an import blocks
-    /// its caller, and a blocked task must not have the log written below it.
+    /// Imports families while tasks use the database. This is not a task, because an import blocks:
+    /// on the stack of a task that leads the log, an import that waits for the log would deadlock.
     pub(crate) async fn import(mut self) {
         while !self.world.is_over() {
             self.pause(100_000).await;

@@ -1,6 +1,6 @@
-//! A database that begins as a bulk load, and gets files in front of all it has and behind that,
-//! beside writes, while the power fails: what was acknowledged is there, what was under way is
-//! there wholly or not at all. A load that came to no end leaves no database.
+//! A database that begins as a bulk load, and then ingests files in front of its entries and behind
+//! them, beside writes, while the power fails: acknowledged changes survive, the one under way
+//! happened wholly or not at all. An unfinished load leaves no database.
 
 use crate::each_seed;
 use karst_engine::{
@@ -57,8 +57,8 @@ impl Model {
     }
 }
 
-/// At most one change of each key, by key. What does not come `behind` has a number under a key of
-/// its own, so that a life knows whether it is there.
+/// Draws at most one change of each key, by key. Unless they are `behind`, they include a put of
+/// their number under a key of its own, which shows after a crash if they were applied.
 fn changes(number: u64, behind: bool, random: &mut Random) -> Changes {
     let mut changes = Vec::new();
     let mut at = random.below(KEYS);
@@ -127,7 +127,7 @@ async fn same(db: &Db, snapshot: Option<&Snapshot>, expected: &Entries) -> Resul
     Ok(is_same)
 }
 
-/// Copies a file, as a program does that syncs nothing, and removes it.
+/// Copies a file without syncing, as some programs do, and removes the original.
 fn carry(fs: &dyn FileSystem, path: &str) -> karst_io::Result<String> {
     let carried = format!("{path}-carried");
     let bytes = fs.read_file(Path::new(path))?;
@@ -139,23 +139,23 @@ fn carry(fs: &dyn FileSystem, path: &str) -> karst_io::Result<String> {
 #[derive(Default)]
 struct History {
     certain: Model,
-    /// What is there if what is under way has come to its end.
+    /// State after the change that is under way.
     under_way: Option<Model>,
     number: u64,
     files: u64,
     came_behind: usize,
-    /// The load has come to its end.
+    /// True once the load has finished.
     loaded: bool,
     loads: usize,
 }
 
 impl History {
-    /// Loads a database, or the whole one is there.
+    /// Loads the database; first destroys the remains of an unfinished load.
     fn load(&mut self, options: &Options, random: &mut Random) -> Result<()> {
         self.loads += 1;
         let mut model = Model::default();
         let mut loader = match BulkLoader::create("/db", options) {
-            // A load before has left files.
+            // An earlier load has left files.
             Err(e) if e.kind() == ErrorKind::InvalidArgument => {
                 assert!(e.to_string().contains("Db::destroy"), "{e}");
                 Db::destroy("/db", options)?;
@@ -214,14 +214,15 @@ impl History {
             IngestExternalFileOptions { ingest_behind: behind, move_files, link_files, ..Default::default() };
         self.under_way = Some(self.certain.with(&changes, behind));
         match db.ingest_external_file_async(&how, [&path]).await {
-            // There is a file in the last level, or entries of number 0 are above it.
+            // The last level has an overlapping file, or entries with sequence number 0 lie above
+            // it.
             Err(e) if behind && e.kind() == ErrorKind::InvalidArgument => self.under_way = None,
             ingested => {
                 ingested?;
                 self.done();
                 if behind {
                     self.came_behind += 1;
-                    // A file behind all else is older than every snapshot.
+                    // A file ingested behind is older than every snapshot.
                     for (_, model) in snapshots {
                         *model = model.with(&changes, true);
                     }
@@ -285,7 +286,7 @@ impl History {
     }
 }
 
-/// Number of changes of the disk that the first load of a seed makes.
+/// Returns the number of disk changes that the first load of a seed makes.
 fn changes_of_a_load(seed: u64, random: &Random) -> u64 {
     let simulation = Simulation::new(seed);
     let options = options(simulation.env(), &mut Random::new(seed));
@@ -300,7 +301,7 @@ fn run(seed: u64) -> [usize; 3] {
     let mut random = Random::new(seed);
     let (mut history, mut simulation, mut crashes) = (History::default(), Simulation::new(seed), 0);
     for life in 0..6 {
-        // What makes a load a database comes last.
+        // A load makes its database visible with its last changes.
         let ends_load = life == 0 && random.one_in(2);
         let end = random.below(6);
         let changes = [40, 70, 120, 400][random.index(4)];

@@ -1,10 +1,9 @@
-//! A column family with timestamps: one writer, and beside it who flushes, compacts and raises the
-//! low end of the history, who reads in snapshots, and who takes checkpoints and exports the family
-//! and imports it again. The power fails and processes end meanwhile. Each read is held against the
-//! list of all writes.
+//! A column family with timestamps: one writer, and beside it tasks that flush, compact, raise
+//! `full_history_ts_low`, read in snapshots, take checkpoints, and export and import the family.
+//! Meanwhile the power fails and processes end. Each read is compared with the list of all writes.
 //!
-//! The database has no other writes than those of the list, one sequence number each, so a sequence
-//! number is a number of writes.
+//! The database has no writes but those of the list, one sequence number each, so a sequence number
+//! is a number of writes.
 
 use crate::all_writes::AllWrites;
 use crate::blob_garbage::check_blob_garbage;
@@ -29,16 +28,17 @@ struct Written {
     acknowledged: usize,
     /// Number of writes up to the last one that was acknowledged as durable.
     durable: usize,
-    /// The history before this timestamp may have been given up.
+    /// History before this timestamp may have been dropped.
     low: u64,
-    /// The writer of this life has ended.
+    /// True once the writer of this life has ended.
     over: bool,
     reads: u64,
     imports: u64,
 }
 
 impl Written {
-    /// All writes were acknowledged; `durable`: to survive a power failure.
+    /// Records that all writes were acknowledged; with `durable`, that they survive a power
+    /// failure.
     fn acknowledge(&mut self, durable: bool) {
         self.acknowledged = self.writes.count;
         if durable {
@@ -54,7 +54,8 @@ impl Written {
         writes.count = count;
     }
 
-    /// A timestamp that may be read at, most often the low end or the latest one.
+    /// Returns a timestamp at which reads are allowed, most often the low end of the history or the
+    /// latest one.
     fn any_time(&self, random: &mut Random) -> u64 {
         let latest = self.writes.latest().max(self.low);
         match random.below(4) {
@@ -77,7 +78,7 @@ impl World {
         self.written.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The result of a call, which fails only when the power does.
+    /// Returns the result of a call that fails only with the power.
     async fn ok<T>(&self, what: &str, result: Result<T>) -> T {
         match result {
             _ if self.disk.is_off() => std::future::pending().await,
@@ -86,8 +87,8 @@ impl World {
         }
     }
 
-    /// The result of a call that raises the low end of the history, which is refused if it was
-    /// raised further meanwhile.
+    /// Waits for the result of a call that raises the low end of the history; `InvalidArgument` is
+    /// allowed if it was raised further meanwhile.
     async fn raised(&self, what: &str, to: Option<u64>, result: Result<()>) {
         match result {
             Err(e)
@@ -97,8 +98,8 @@ impl World {
         }
     }
 
-    /// Compares all forms of reading the default family of `db`. A read before the low end of the
-    /// history is refused if it was raised meanwhile.
+    /// Compares all forms of reading the default family of `db` with the list of writes. A read
+    /// before the low end of the history may be refused, if that was raised meanwhile.
     async fn check(&self, db: &Db, snapshot: Option<&Snapshot>, (count, at): (usize, u64), what: &str) {
         let writes = self.written().writes.clone();
         let checked = writes.check((db, db.default_column_family()), (snapshot, count), at, what).await;
@@ -155,7 +156,7 @@ async fn write(world: World, db: Db, mut random: Random) {
     world.written().over = true;
 }
 
-/// Reads at the newest state, and in snapshots that are kept for a while.
+/// Reads in the newest state, and in snapshots that are held for a while.
 async fn read(world: World, db: Db, mut random: Random) {
     while !world.written().over {
         let least = world.written().acknowledged;
@@ -204,7 +205,7 @@ async fn maintain(world: World, db: Db, mut random: Random) {
     }
 }
 
-/// The tables of one level go to some level below it.
+/// Moves the tables of one level to some level below it.
 async fn sink(world: &World, db: &Db, random: &mut Random) {
     let family = db.default_column_family();
     let tree = world.ok("metadata", db.column_family_metadata(family)).await;
@@ -217,20 +218,21 @@ async fn sink(world: &World, db: &Db, random: &mut Random) {
     let first = level.level.max(1) as usize;
     let to = first + random.index(tree.levels.len() - first);
     match db.compact_files_async(&CompactFilesOptions::default(), family, &files, to).await {
-        // Some of them are being compacted, or gone.
+        // Some tables are being compacted, or gone.
         Err(e) if matches!(e.kind(), ErrorKind::InvalidArgument | ErrorKind::TryAgain) => {}
         sunk => drop(world.ok("compact_files", sunk).await),
     }
 }
 
-/// Raises the low end of the history in the model.
+/// Raises the low end of the history in the model; returns it.
 fn raise(world: &World, random: &mut Random) -> u64 {
     let mut written = world.written();
     written.low = written.any_time(random);
     written.low
 }
 
-/// A checkpoint, or the family exported and imported into a database of its own.
+/// Takes a checkpoint, or exports the family and imports it into a database of its own, and
+/// compares the copy with the list of writes.
 async fn copy(world: &World, db: &Db, random: &mut Random) {
     let number = random.next_u64();
     let mut directory = format!("/copy-{number:x}");
@@ -250,7 +252,7 @@ async fn copy(world: &World, db: &Db, random: &mut Random) {
     } else {
         let exported =
             checkpoint.export_column_family_async(db.default_column_family(), Path::new(&directory)).await;
-        // A family that has blob files is not exported.
+        // A family with blob files cannot be exported.
         if matches!(&exported, Err(e) if e.kind() == ErrorKind::NotSupported) {
             return;
         }
@@ -272,7 +274,7 @@ async fn copy(world: &World, db: &Db, random: &mut Random) {
             let written = world.written();
             (written.writes.clone(), written.any_time(random))
         };
-        // Why not the exact number: the newest entries may have left no trace.
+        // The exact number is not known, because the newest entries may have left no trace.
         assert!(count <= writes.count, "{count} writes of {} are imported", writes.count);
         let most = writes.count;
         let states = (least.min(count)..=most).map(|count| writes.shown(count, at)).collect::<Vec<_>>();
@@ -295,7 +297,8 @@ async fn copy(world: &World, db: &Db, random: &mut Random) {
     remove(&world.disk, &directory);
 }
 
-/// Removes a directory, as far as the power allows. Why: files that are left make each sync slower.
+/// Removes a directory, as far as the power allows, because files that are left make each sync
+/// slower.
 fn remove(disk: &SimulatedFileSystem, directory: &str) {
     let directory = Path::new(directory);
     for name in disk.list_dir(directory).unwrap_or_default() {
@@ -306,7 +309,7 @@ fn remove(disk: &SimulatedFileSystem, directory: &str) {
     let _ = disk.sync_dir(Path::new("/"));
 }
 
-/// From opening to a failure of the power, or to closing.
+/// Runs a life from opening to a power failure, or to closing.
 async fn live(world: World, env: Env, mut random: Random, after: Crash) {
     let db = world.ok("opening", Db::open("/db", &world.options)).await;
     let there = db.latest_sequence_number() as usize;
@@ -335,8 +338,8 @@ async fn live(world: World, env: Env, mut random: Random, after: Crash) {
         tasks.push(env.spawn(Priority::Low, read(world.clone(), db.clone(), random.fork())));
         tasks.push(env.spawn(Priority::Low, maintain(world.clone(), db.clone(), random.fork())));
     }
-    // Why here: an import blocks its caller, and so it must not be a task, below which the log may
-    // be written.
+    // Copies are made here and not in a task, because an import blocks: on the stack of a task that
+    // leads the log, an import that waits for the log would deadlock.
     while !world.written().over {
         pause(db.env(), &mut random, 6_000).await;
         copy(&world, &db, &mut random).await;
@@ -357,7 +360,7 @@ async fn live(world: World, env: Env, mut random: Random, after: Crash) {
     world.ok("closing", db.close()).await;
 }
 
-/// Numbers of writes, of checks and of imports, and of lives that ended with a crash.
+/// Returns the numbers of writes, of checks, of imports, and of lives that ended with a crash.
 fn run(seed: u64) -> [u64; 4] {
     let mut random = Random::new(seed);
     let written = Arc::new(Mutex::new(Written::default()));
@@ -395,8 +398,8 @@ fn entries_with_timestamps_are_read_as_they_were_written_whatever_crashes() {
     );
 }
 
-/// Entries keep their sequence numbers while their history can be read, so compactions that are to
-/// set them to 0 would never come to an end.
+/// Entries keep their sequence numbers while their history is readable, so compactions that try to
+/// set the numbers to 0 would never end.
 #[test]
 fn a_table_is_not_rewritten_for_numbers_that_it_has_to_keep() {
     let simulation = Simulation::new(1);
@@ -415,7 +418,7 @@ fn a_table_is_not_rewritten_for_numbers_that_it_has_to_keep() {
         db.write(&WriteOptions::default(), &batch)?;
         db.flush_async(&FlushOptions::default()).await?;
         db.compact_range_async(&CompactRangeOptions::default(), None, None).await?;
-        // All that is past has to keep its numbers too, if it is an operand.
+        // Old entries keep their numbers too, if they are operands.
         db.increase_full_history_ts_low_async(family, 9_u64.to_le_bytes()).await?;
         db.put_with_ts("other", 9_u64.to_le_bytes(), "value")?;
         let before = db.live_files();
