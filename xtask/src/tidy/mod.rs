@@ -16,6 +16,7 @@ mod lost;
 mod parsed;
 mod patches;
 mod paths;
+mod prose;
 pub(crate) mod same_code;
 mod vocabulary;
 
@@ -41,6 +42,7 @@ pub(crate) fn run(root: &Path) -> Result {
         compatibility::check,
         patches::check,
         paths::check,
+        prose::check,
     ] {
         check(&tree, &mut found);
     }
