@@ -1,14 +1,14 @@
-//! Allocators of what caches hold: there are none besides the process's.
+//! Allocators of cache memory: only the process's own exists.
 
 use crate::requests::{CacheSettings, HyperClockSettings};
 use karstdb::{Error, ErrorKind};
 
-/// `rocksdb_memory_allocator_t`: null at all times, which is what settings have by default.
+/// `rocksdb_memory_allocator_t`: always null, which is the default of the settings.
 #[derive(Debug)]
 pub enum Allocator {}
 
 capi! {
-    // As with a RocksDB that was built without jemalloc.
+    // Compat: fails like a RocksDB that was built without jemalloc.
     attempt rocksdb_jemalloc_nodump_allocator_create() -> *mut Allocator {
         let without = "an allocator of jemalloc: the library is built without jemalloc";
         Err(Error::new(ErrorKind::NotSupported, without))

@@ -19,22 +19,22 @@ pub struct Engine(BackupEngine);
 #[derive(Debug)]
 pub struct Infos(Vec<BackupInfo>);
 
-/// The user's state, given to the user's callback from the thread that copies.
+/// The user's state, passed to the user's callback on the thread that copies.
 #[derive(Clone, Copy)]
 struct State(*mut c_void);
-// SAFETY: the state is the user's to protect, as with RocksDB.
+// SAFETY: the user protects the state, as with RocksDB.
 unsafe impl Send for State {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl Sync for State {}
 
 impl State {
     fn call(self, callback: unsafe extern "C" fn(*mut c_void)) {
-        // SAFETY: the user's function on the user's state.
+        // SAFETY: the user's function with the user's state.
         unsafe { callback(self.0) }
     }
 }
 
-/// Whether two environments have the same files.
+/// Returns true if both environments access the same files.
 fn is_one(a: &Env, b: &Env) -> bool {
     Arc::ptr_eq(a.fs(), b.fs()) || (a.fs().is_posix() && b.fs().is_posix())
 }
@@ -47,7 +47,7 @@ unsafe fn create(
     unsafe { of_mut(engine)?.0.create_new_backup(&of(db)?.db, options) }
 }
 
-/// What the handle has of options.
+/// Returns the options of a handle; the defaults if it is null.
 unsafe fn given(options: *const CreateBackup) -> CreateBackupOptions {
     unsafe { options.as_ref() }.map_or_else(CreateBackupOptions::default, |handle| handle.options.clone())
 }

@@ -18,12 +18,11 @@ pub(crate) type Visit1 = Option<unsafe extern "C" fn(*mut c_void, *const c_char,
 type VisitCf2 = Option<unsafe extern "C" fn(*mut c_void, u32, *const c_char, usize, *const c_char, usize)>;
 type VisitCf1 = Option<unsafe extern "C" fn(*mut c_void, u32, *const c_char, usize)>;
 
-/// What is called for each operation, by its kind. None is called for single deletions.
+/// Callbacks by kind of operation. Single deletions call none.
 ///
-/// Compat: RocksDB's calls give a handler that has methods for these kinds alone, and its base says
-/// of single deletions and, where families are not told, of operands in the default column family
-/// that there is nothing to do; of everything else that it is an error, at which the walk ends
-/// without a word.
+/// Compat: RocksDB's C calls install a handler with methods for these kinds alone. In the default
+/// column family its base class ignores single deletions and, in the walk without column families,
+/// merge operands; any other operation is an error, which ends the walk silently.
 pub(crate) struct Visitors {
     pub(crate) put: VisitCf2,
     pub(crate) deleted: VisitCf1,
@@ -35,7 +34,8 @@ fn at(bytes: &[u8]) -> *const c_char {
     bytes.as_ptr().cast()
 }
 
-/// Calls `log` for an operation that has no method; whether the walk goes on.
+/// Handles an operation that has no method, calling `log` for log data; returns true if the walk
+/// continues.
 unsafe fn pass(op: &Op<'_>, state: *mut c_void, log: Visit1) -> bool {
     match op {
         Op::SingleDelete { cf, .. } | Op::Merge { cf, .. } => *cf == ColumnFamilyId::DEFAULT,
@@ -79,8 +79,8 @@ pub(crate) unsafe fn visit(batch: &WriteBatch, state: *mut c_void, visitors: &Vi
     }
 }
 
-/// As [`visit`], of the default column family up to the first operation on another one, with
-/// callbacks that are not told of families.
+/// Walks a batch like [`visit`], with callbacks that get no column family, up to the first
+/// operation on a column family other than the default.
 pub(crate) unsafe fn visit_default(
     batch: &WriteBatch,
     state: *mut c_void,
@@ -111,7 +111,7 @@ pub(crate) unsafe fn visit_default(
     }
 }
 
-/// Changes a batch; RocksDB's calls have no place for an error, so that it is told on stderr.
+/// Changes a batch. An error goes to stderr, because RocksDB's call has no place for one.
 pub(crate) unsafe fn change(
     name: &'static str,
     batch: *mut Batch,
@@ -120,7 +120,7 @@ pub(crate) unsafe fn change(
     or_say(name, unsafe { of_mut(batch) }.and_then(|batch| change(&mut batch.batch)));
 }
 
-/// The calls of one operation, with the family and without.
+/// Exports the calls of one operation, with and without a column family.
 macro_rules! operations {
     ($($plain:ident $cf:ident $put:ident $put_cf:ident ($($arg:ident $len:ident),*);)*) => {
         capi! {

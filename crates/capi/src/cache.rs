@@ -1,5 +1,5 @@
-//! Caches, budgets of memtables, rate limiters, environments, and paths: what several databases
-//! may share.
+//! Objects that databases share: caches, budgets of memtables, rate limiters, environments and
+//! paths.
 
 use crate::boundary::*;
 use karstdb::io::{Env, MemoryFileSystem, Priority};
@@ -71,7 +71,7 @@ capi! {
         give(Cache(BlockCache::with_options(CacheOptions { capacity_bytes: capacity, estimated_entry_bytes: estimated_entry_charge, ..CacheOptions::default() })))
     }
     call rocksdb_cache_destroy(cache: *mut Cache) { end(cache); }
-    // The memory stays when the cache is destroyed, for processes that end then.
+    // The memory stays allocated when the cache is destroyed, for processes that exit then.
     call rocksdb_cache_disown_data(cache: *const Cache) { if let Some(cache) = cache.as_ref() { std::mem::forget(cache.0.clone()) } }
     call rocksdb_cache_set_capacity(cache: *const Cache, capacity: usize) { if let Some(cache) = cache.as_ref() { cache.0.set_capacity(capacity) } }
     call rocksdb_cache_get_capacity(cache: *const Cache) -> usize { cache.as_ref().map_or(0, |cache| cache.0.capacity_bytes()) }
@@ -100,7 +100,7 @@ capi! {
 
     call rocksdb_ratelimiter_create(rate: i64, period_us: i64, fairness: i32) -> *mut Limiter { limiter(rate, period_us, fairness, false) }
     call rocksdb_ratelimiter_create_auto_tuned(rate: i64, period_us: i64, fairness: i32) -> *mut Limiter { limiter(rate, period_us, fairness, true) }
-    // Writes are what is limited; a limiter of reads is refused.
+    // Only writes are limited; a limiter of reads is refused.
     call rocksdb_ratelimiter_create_with_mode(rate: i64, period_us: i64, fairness: i32, mode: c_int, auto_tuned: bool) -> *mut Limiter {
         if mode == WRITES_ONLY { return limiter(rate, period_us, fairness, auto_tuned) }
         say_once("rocksdb_ratelimiter_create_with_mode", "reads are not limited: there is no limiter");

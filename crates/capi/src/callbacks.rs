@@ -1,8 +1,8 @@
-//! What users bring as function pointers: comparators, merge operators, compaction filters and
-//! their factories, prefix extractors.
+//! Function pointers of users: comparators, merge operators, compaction filters and their
+//! factories, prefix extractors.
 //!
-//! Invariant: the state's destructor runs once, when nobody can call into the state any more, on
-//! whatever thread lets go of it last. Callbacks must not unwind into this library.
+//! Invariant: the state's destructor runs once, after the last call into the state, on the thread
+//! that drops the last reference. Callbacks must not unwind into this library.
 
 use crate::boundary::*;
 use karstdb::compaction_filter::{FilterContext, FilterDecision, FilterInput};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(crate) type Destructor = Option<unsafe extern "C" fn(*mut c_void)>;
 pub(crate) type Name = Option<unsafe extern "C" fn(*mut c_void) -> *const c_char>;
 
-/// The user's state, its name and its end.
+/// The user's state, with its name and destructor.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) state: *mut c_void,
@@ -25,10 +25,10 @@ pub(crate) struct State {
     pub(crate) name: String,
 }
 
-// SAFETY: as with RocksDB, a user's callbacks are called from any thread, and several at once; the
-// state is the user's to protect.
+// SAFETY: callbacks are called from any thread, several at once, as with RocksDB; the user protects
+// the state.
 unsafe impl Send for State {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl Sync for State {}
 
 impl State {
@@ -42,7 +42,7 @@ impl State {
 impl Drop for State {
     fn drop(&mut self) {
         if let Some(destructor) = self.destructor {
-            // SAFETY: the user's own function on the user's own state, once.
+            // SAFETY: the user's own function on the user's own state, called once.
             unsafe { destructor(self.state) }
         }
     }
@@ -51,7 +51,7 @@ impl Drop for State {
 /// The callback of `rocksdb_readoptions_set_table_filter`.
 pub(crate) type TableFilter = unsafe extern "C" fn(*mut c_void, *const TableProperties) -> c_uchar;
 
-/// The filter that a callback makes; `None` without one, whose state ends at once.
+/// Returns the filter of a callback; `None` if it is null, and the state is destroyed.
 pub(crate) unsafe fn table_filter(
     state: *mut c_void,
     destructor: Destructor,
@@ -61,7 +61,7 @@ pub(crate) unsafe fn table_filter(
     let callback = callback?;
     Some(TableFilterFn::new(move |table| {
         let state = &state;
-        // SAFETY: the user's function, on properties that are there for the call.
+        // SAFETY: the user's function; the properties are valid during the call.
         unsafe { callback(state.state, table) != 0 }
     }))
 }
@@ -89,7 +89,7 @@ impl UserComparator for UserOrder {
     }
 
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
-        // SAFETY: the user's function, on bytes that are there for the call.
+        // SAFETY: the user's function; the bytes are valid during the call.
         unsafe { (self.compare)(self.state.state, at(a), a.len(), at(b), b.len()) }.cmp(&0)
     }
 }
@@ -131,7 +131,7 @@ struct UserMerge {
 }
 
 impl UserMerge {
-    /// Copies what a callback returned, and gives it back.
+    /// Copies a value that a callback returned, and frees the original.
     unsafe fn taken(&self, value: *mut c_char, length: usize, success: bool) -> Option<Vec<u8>> {
         let copy = unsafe { bytes(value, length) }.to_vec();
         unsafe {
@@ -159,7 +159,7 @@ impl MergeOperator for UserMerge {
         let (starts, lengths): (Vec<_>, Vec<_>) = operands.iter().map(|o| (at(o), o.len())).unzip();
         let (mut success, mut length) = (1, 0);
         let value = existing.map_or(std::ptr::null(), at);
-        // SAFETY: the user's function, on bytes that are there for the call.
+        // SAFETY: the user's function; the bytes are valid during the call.
         let merged = unsafe {
             let merged = full(
                 self.state.state,
@@ -181,7 +181,7 @@ impl MergeOperator for UserMerge {
     fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let (starts, lengths): (Vec<_>, Vec<_>) = operands.iter().map(|o| (at(o), o.len())).unzip();
         let (mut success, mut length) = (1, 0);
-        // SAFETY: the user's function, on bytes that are there for the call.
+        // SAFETY: the user's function; the bytes are valid during the call.
         unsafe {
             let merged = self.partial?(
                 self.state.state,
@@ -226,7 +226,7 @@ struct UserFilter {
     filter: Option<Filter>,
 }
 
-/// A filter as the handle has it at the moment: with `ignore_snapshots` or without.
+/// A filter with the handle's `ignore_snapshots` at the time it was taken.
 #[derive(Debug)]
 struct HeldFilter(Arc<UserFilter>, bool);
 
@@ -245,8 +245,8 @@ impl CompactionFilter for HeldFilter {
         };
         let (mut new, mut length, mut changed) = (std::ptr::null_mut(), 0, 0);
         let level = c_int::try_from(level).unwrap_or(c_int::MAX);
-        // SAFETY: the user's function, on bytes that are there for the call; a new value is the
-        // user's, and is copied at once.
+        // SAFETY: the user's function; the bytes are valid during the call; a new value belongs to
+        // the user, and is copied at once.
         unsafe {
             let removed = filter(
                 self.0.state.state,
@@ -291,7 +291,8 @@ impl CompactionFilterFactory for UserFactory {
 
     fn create(&self, context: &FilterContext) -> Option<Box<dyn CompactionFilter>> {
         let mut context = ContextHandle(*context);
-        // SAFETY: the user's function; what it returns is a handle of this library, and ours now.
+        // SAFETY: the user's function; the handle that it returns is this library's, and owned
+        // here.
         let made = unsafe { take((self.create)(self.state.state, &mut context)) }?;
         Some(Box::new(HeldFilter(made.0, made.1)))
     }
@@ -317,17 +318,17 @@ impl SliceTransform for UserPrefix {
     }
 
     fn in_domain(&self, key: &[u8]) -> bool {
-        // SAFETY: the user's function, on bytes that are there for the call.
+        // SAFETY: the user's function; the bytes are valid during the call.
         unsafe { (self.in_domain)(self.state.state, at(key), key.len()) != 0 }
     }
 
     fn transform<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         let mut length = 0;
-        // SAFETY: the user's function, on bytes that are there for the call.
+        // SAFETY: the user's function; the bytes are valid during the call.
         let prefix = unsafe { (self.transform)(self.state.state, at(key), key.len(), &mut length) };
         let offset = (prefix as usize).wrapping_sub(key.as_ptr() as usize);
-        // Compat: RocksDB takes whatever bytes come back; here they are a part of the key, which is
-        // what a prefix is. Where they are somewhere else, the key's own first bytes count.
+        // Compat: RocksDB accepts any bytes. Here a prefix is a part of the key; for bytes outside
+        // of the key, the key's first bytes are taken.
         let start = if offset.checked_add(length).is_some_and(|end| end <= key.len()) { offset } else { 0 };
         &key[start..(start + length).min(key.len())]
     }

@@ -1,4 +1,4 @@
-//! Compactions of files that the caller names.
+//! Compactions of named files.
 
 use crate::boundary::*;
 use crate::family::{Family, family_or_default};
@@ -15,22 +15,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// How often a compaction looks whether it was cancelled.
+/// Interval at which a compaction checks its cancel flag.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// The flag that cancels compactions, where `options` has one; the caller keeps it.
+/// Returns the flag that cancels compactions, if `options` has one; the caller owns it.
 unsafe fn flag<'a>(options: *const CompactionSettings) -> Option<&'a AtomicBool> {
     unsafe { options.as_ref()?.canceled.cast::<AtomicBool>().as_ref() }
 }
 
-/// The number in the name of a table, which may have directories before it.
+/// Returns the file number of a table's name, which may begin with directories.
 fn number(name: &str) -> karstdb::Result<u64> {
     let file = Path::new(name).file_stem().and_then(|stem| stem.to_str());
     let number = file.and_then(|stem| stem.parse().ok());
     number.ok_or_else(|| invalid(format!("{name:?} is no name of a table")))
 }
 
-/// What `work` comes to; `None` if the flag is set before it ends.
+/// Runs `work` to its end; returns `None` if the flag is set before that.
 async fn unless_cancelled<T>(db: &Db, flag: &AtomicBool, work: impl Future<Output = T>) -> Option<T> {
     let is_set = || flag.load(Ordering::Acquire);
     if is_set() {
@@ -49,7 +49,7 @@ async fn unless_cancelled<T>(db: &Db, flag: &AtomicBool, work: impl Future<Outpu
     .await
 }
 
-/// Waits until a job that was cancelled has let go of these files, as RocksDB's call does.
+/// Waits until the cancelled job has released these files, as RocksDB's call does.
 async fn until_free(db: &Db, files: &[u64]) {
     while db.live_files().iter().any(|file| file.being_compacted && files.contains(&file.number)) {
         sleep(db.env(), LOOK_EVERY).await;
@@ -68,7 +68,7 @@ unsafe fn compact(
     let files = files.collect::<karstdb::Result<Vec<_>>>()?;
     let level = usize::try_from(level).map_err(|_| invalid(format!("the output level is {level}")))?;
     let mut how = unsafe { options.as_ref() }.map(|options| options.options).unwrap_or_default();
-    // Compat: a negative path is for RocksDB to choose, which takes the only one.
+    // Compat: a negative path lets RocksDB choose, which takes the only path.
     how.output_path_id =
         u8::try_from(path.max(0)).map_err(|_| invalid(format!("there is no path {path}")))?;
     let work = async { Ok(db.compact_files_with_info_async(&how, family, &files, level).await?.1) };
@@ -94,7 +94,7 @@ unsafe fn compact_files(
     let db = unsafe { &of(db)?.db };
     let told = unsafe { compact(db, family, options, files, to)? };
     let made: Vec<_> = match names.is_null() {
-        // Compat: they are counted where they are wanted.
+        // Compat: RocksDB returns the count only together with the names.
         true => Vec::new(),
         false => told.output_paths.iter().map(|path| bytes_out(path.as_os_str().as_bytes())).collect(),
     };

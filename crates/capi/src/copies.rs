@@ -1,4 +1,4 @@
-//! Checkpoints, and tables that are taken in.
+//! Checkpoints, and ingestion of table files.
 
 use crate::boundary::*;
 use crate::family::{Family, family_or_default};

@@ -11,7 +11,7 @@ use crate::requests::{
 use karstdb::{Db, FlushOptions, Snapshot, WriteOptions};
 use libc::{c_char, c_int, c_uchar};
 
-/// Write options; null for the defaults.
+/// Returns the write options of a handle; the defaults for null.
 pub(crate) unsafe fn writing(options: *const Write) -> WriteOptions {
     unsafe { options.as_ref() }.map(|write| write.options).unwrap_or_default()
 }
@@ -20,12 +20,12 @@ pub(crate) unsafe fn flushing(options: *const Flush) -> FlushOptions {
     unsafe { options.as_ref() }.map(|flush| flush.options).unwrap_or_default()
 }
 
-/// Whether a flush of the log syncs it; null for the defaults.
+/// Returns true if a flush of the log syncs it; false for null.
 pub(crate) unsafe fn syncs(options: *const WalFlush) -> bool {
     unsafe { options.as_ref() }.is_some_and(|options| options.options.sync)
 }
 
-/// Values of a `multi_get`, as three arrays.
+/// Stores the values of a `multi_get` in three arrays.
 pub(crate) unsafe fn values_out(
     found: Vec<karstdb::Result<Option<impl AsRef<[u8]>>>>,
     values: *mut *mut c_char,
@@ -78,7 +78,7 @@ unsafe fn multi_get(
     found.into_iter().map(|found| found.and_then(|found| own.shown(found))).collect()
 }
 
-/// Sizes of ranges, of what the options include.
+/// Stores the approximate sizes of ranges, of the parts that the options include.
 unsafe fn sizes(
     db: &Db,
     family: *const Family,
@@ -124,8 +124,8 @@ unsafe fn may_exist(
     let (db, own) = unsafe { (&of(db)?.db, of(db)?) };
     let (may, seen) = unsafe { db.key_may_exist_cf(&reading(options), family_or_default(db, family), key)? };
     let seen = own.shown(seen)?;
-    // Compat: a value is found also if it is certain that there is none; it is null then, where
-    // RocksDB's is empty, as callers that see that there is none do not free it.
+    // Compat: RocksDB sets `found` also for a key that is certainly absent, with an empty value;
+    // the value is null here, because callers that see an absent key do not free it.
     let known = seen.is_some() || !may;
     unsafe {
         put(found, known.into());
@@ -136,10 +136,11 @@ unsafe fn may_exist(
     Ok(may.into())
 }
 
-/// As RocksDB says it: a read that is refused finds nothing, and there may be what cannot be read.
+/// Returns RocksDB's answer for a failed lookup: 0 for an invalid argument, else 1, because a key
+/// that cannot be read may exist. `found` is 0.
 fn may_exist_or_failed(outcome: karstdb::Result<c_uchar>, found: *mut c_uchar) -> c_uchar {
     outcome.unwrap_or_else(|error| {
-        // SAFETY: the caller's place for the answer, or null.
+        // SAFETY: the caller's address for the answer, or null.
         unsafe { put(found, 0) };
         (error.kind() != karstdb::ErrorKind::InvalidArgument).into()
     })
@@ -147,7 +148,8 @@ fn may_exist_or_failed(outcome: karstdb::Result<c_uchar>, found: *mut c_uchar) -
 
 /// Verifies the checksums of whole files.
 ///
-/// Compat: RocksDB refuses it of a database that makes none, whatever its files have.
+/// Compat: RocksDB refuses it for a database without a checksum generator, even if its files have
+/// checksums.
 fn verify_file_checksums(db: &Db) -> karstdb::Result<()> {
     if db.options().file_checksum_gen_factory.text().is_none() {
         return Err(invalid("Cannot verify file checksum if options.file_checksum_gen_factory is null"));
@@ -155,15 +157,15 @@ fn verify_file_checksums(db: &Db) -> karstdb::Result<()> {
     db.verify_file_checksums().map(drop)
 }
 
-/// A path of the database's handle to `Db`.
+/// Returns the `Db` of a database's handle.
 unsafe fn base<'a>(db: *const Database) -> karstdb::Result<&'a Db> {
     Ok(unsafe { &of(db)?.db })
 }
 
-/// `rocksdb_pinnable_handle_t`: the header has two types.
+/// `rocksdb_pinnable_handle_t`: the header has two names of the type.
 pub type PinnedHandle = Pinned;
 
-/// The values of keys of one family, each with its error.
+/// Stores the values of keys of one column family, and an error for each.
 unsafe fn batched_multi_get(
     db: *const Database,
     options: *const Read,
@@ -186,7 +188,7 @@ unsafe fn batched_multi_get(
     }
 }
 
-/// Copies a value into the caller's memory, and says whether it fits.
+/// Copies a value into the caller's memory if it fits, and returns 1 if it does.
 unsafe fn copied_out(
     value: Option<&[u8]>,
     buffer: *mut c_char,
@@ -290,8 +292,8 @@ capi! {
         lend_or_null(slice.as_ref().map(AsRef::as_ref), vlen)
     }
     call rocksdb_pinnable_handle_destroy(slice: *mut PinnedHandle) { end(slice); }
-    /// Copies a value into `buffer`: 1 if it fits. If not, `vallen` says how long it is; `found` is
-    /// 0 if there is none.
+    /// Copies a value into `buffer`, and returns 1 if it fits. `vallen` is the value's length;
+    /// `found` is 0 if the key is absent.
     attempt rocksdb_get_into_buffer(db: *const Database, options: *const Read, key: *const c_char, keylen: usize, buffer: *mut c_char, buffer_size: usize, vallen: *mut usize, found: *mut c_uchar) -> c_uchar {
         copied_out(None, buffer, buffer_size, vallen, found);
         let (db, own) = (base(db)?, of(db)?);
@@ -303,7 +305,7 @@ capi! {
         let value = of(db)?.shown(base(db)?.get_cf(&reading(options), &of(cf)?.0, bytes(key, keylen))?)?;
         Ok(copied_out(value.as_ref().map(AsRef::as_ref), buffer, buffer_size, vallen, found))
     }
-    // The timestamp is where RocksDB would put that of the value, of which C sees nothing.
+    // RocksDB would store the value's timestamp in `timestamp`; C callers never see it.
     call rocksdb_key_may_exist(db: *const Database, options: *const Read, key: *const c_char, keylen: usize, value: *mut *mut c_char, vallen: *mut usize, _timestamp: *const c_char, _timestamp_len: usize, found: *mut c_uchar) -> c_uchar {
         may_exist_or_failed(may_exist(db, options, std::ptr::null(), bytes(key, keylen), value, vallen, found), found)
     }
@@ -456,7 +458,7 @@ capi! {
     call rocksdb_free(memory: *mut libc::c_void) { libc::free(memory) }
 }
 
-/// A property as text, for the user to free.
+/// Returns a property as text, for the user to free.
 pub(crate) unsafe fn property(
     db: karstdb::Result<&Db>,
     family: Option<&Family>,
@@ -469,7 +471,7 @@ pub(crate) unsafe fn property(
     found.ok().flatten().map_or(std::ptr::null_mut(), |value| text_out(&value))
 }
 
-/// A property as a number; 0 if there is one, as RocksDB has it, else -1.
+/// Stores a property as a number and returns 0, or -1 if it has none, as RocksDB does.
 pub(crate) unsafe fn int_property(
     db: karstdb::Result<&Db>,
     family: Option<&Family>,

@@ -4,8 +4,8 @@ use crate::cache::Environment;
 use karstdb::io::Priority;
 
 capi! {
-    // Compat: RocksDB waits for threads that its environment has started for the caller, and C has
-    // no way to ask for one: there is nothing to wait for in either.
+    // Compat: RocksDB waits for the threads that its environment started for the caller; no C
+    // function starts one, so that this has no threads to wait for.
     call rocksdb_env_join_all_threads(_env: *const Environment) {}
     call rocksdb_env_lower_thread_pool_io_priority(env: *const Environment) {
         if let Some(env) = env.as_ref() { env.0.lower_thread_pool_io_priority(Priority::Low) }

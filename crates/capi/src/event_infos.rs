@@ -1,9 +1,9 @@
-//! What listeners are told: the structs that callbacks get, by RocksDB's getters.
+//! Structs that listeners' callbacks receive, with RocksDB's getters.
 //!
-//! The handles are the engine's own values, lent for the call; texts and parts lie in them. Of a
-//! null handle every number is 0, and every pointer null.
+//! The handles are the engine's own values, valid during the call; texts and parts lie in them. For
+//! a null handle every number is 0, and every pointer null.
 //!
-//! Some of RocksDB's numbers are not known here and always 0; their functions say so.
+//! Some of RocksDB's numbers are not recorded and always 0; their functions say so.
 
 use crate::boundary::*;
 use karstdb::format::TableProperties;
@@ -33,7 +33,7 @@ fn condition(condition: WriteStallCondition) -> *const StallCondition {
     }
 }
 
-/// RocksDB's number; 0 for what it does not know.
+/// Returns RocksDB's number; 0 for a reason that RocksDB does not have.
 fn flush_number(reason: FlushReason) -> u32 {
     match reason {
         FlushReason::GetLiveFiles => 1,
@@ -49,24 +49,24 @@ fn flush_number(reason: FlushReason) -> u32 {
     }
 }
 
-/// The thread that asks: within a callback it is the job's, and outside there is none.
+/// Returns the calling thread's id, which within a callback is the job's.
 fn this_thread() -> u64 {
-    // SAFETY: it has no conditions.
+    // SAFETY: `pthread_self` has no preconditions.
     unsafe { libc::pthread_self() as u64 }
 }
 
-/// The properties of a table that is not there yet.
+/// Returns the default properties, for a table that does not exist yet.
 fn none() -> *const TableProperties {
     static NONE: LazyLock<TableProperties> = LazyLock::new(TableProperties::default);
     &raw const *NONE
 }
 
-/// Lends a text of a struct.
+/// Returns a text of a struct.
 unsafe fn text_of<T>(info: *const T, size: *mut usize, of: impl FnOnce(&T) -> &[u8]) -> *const c_char {
     unsafe { maybe_text_of(info, size, |info| Some(of(info))) }
 }
 
-/// Lends a text of a struct that may not have one; null then.
+/// Returns an optional text of a struct; null for `None`.
 unsafe fn maybe_text_of<T>(
     info: *const T,
     size: *mut usize,
@@ -79,13 +79,13 @@ fn path(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// One of a struct's parts by its place; null behind the last.
+/// Returns one of a struct's parts by its index; null behind the last.
 unsafe fn part_at<T, P>(info: *const T, at: usize, of: impl FnOnce(&T) -> &[P]) -> *const P {
     let part = unsafe { info.as_ref() }.and_then(|info| of(info).get(at));
     part.map_or(null(), std::ptr::from_ref)
 }
 
-/// The properties of a compaction's tables by their place, those that were merged first.
+/// Returns the properties of a compaction's tables by index, input tables first.
 fn properties_at(info: &CompactionInfo, at: usize) -> Option<(&PathBuf, &Arc<TableProperties>)> {
     info.input_table_properties.iter().chain(&info.table_properties).nth(at)
 }
@@ -110,23 +110,23 @@ macro_rules! getters {
 
 getters! {
     rocksdb_flushjobinfo_cf_id(info: FlushInfo) -> u32 { info.column_family_id }
-    /// 0 before the end: the number is taken when the table is begun.
+    /// 0 before the flush ends, because the number is taken only when the table is begun.
     rocksdb_flushjobinfo_file_number(info: FlushInfo) -> u64 { info.table.unwrap_or(0) }
     rocksdb_flushjobinfo_oldest_blob_file_number(info: FlushInfo) -> u64 { info.oldest_blob_file.unwrap_or(0) }
-    /// The calling thread's: within a callback the job's.
+    /// The calling thread's id: within a callback the job's.
     rocksdb_flushjobinfo_thread_id(_info: FlushInfo) -> u64 { this_thread() }
     rocksdb_flushjobinfo_job_id(info: FlushInfo) -> c_int { info.job as c_int }
     rocksdb_flushjobinfo_triggered_writes_slowdown(info: FlushInfo) -> c_uchar { info.slows_writes.into() }
     rocksdb_flushjobinfo_triggered_writes_stop(info: FlushInfo) -> c_uchar { info.stops_writes.into() }
-    /// 0 before the end.
+    /// 0 before the flush ends.
     rocksdb_flushjobinfo_smallest_seqno(info: FlushInfo) -> u64 { info.seqs.map_or(0, |seqs| seqs.0) }
-    /// 0 before the end.
+    /// 0 before the flush ends.
     rocksdb_flushjobinfo_largest_seqno(info: FlushInfo) -> u64 { info.seqs.map_or(0, |seqs| seqs.1) }
     rocksdb_flushjobinfo_flush_reason(info: FlushInfo) -> u32 { flush_number(info.reason) }
     rocksdb_flushjobinfo_blob_compression_type(info: FlushInfo) -> u32 { info.blob_compression.number().into() }
     rocksdb_flushjobinfo_blob_file_addition_infos_count(info: FlushInfo) -> usize { info.blob_files.len() }
     rocksdb_compactionjobinfo_cf_id(info: CompactionInfo) -> u32 { info.column_family_id }
-    /// The calling thread's: within a callback the job's.
+    /// The calling thread's id: within a callback the job's.
     rocksdb_compactionjobinfo_thread_id(_info: CompactionInfo) -> u64 { this_thread() }
     rocksdb_compactionjobinfo_job_id(info: CompactionInfo) -> c_int { info.job as c_int }
     rocksdb_compactionjobinfo_num_l0_files(info: CompactionInfo) -> c_int { info.l0_files as c_int }
@@ -150,12 +150,12 @@ getters! {
     rocksdb_compactionjobinfo_num_input_files_at_output_level(info: CompactionInfo) -> usize { info.stats.input_files_at_output_level }
     rocksdb_compactionjobinfo_input_file_infos_count(info: CompactionInfo) -> usize { info.input_infos.len() }
     rocksdb_compactionjobinfo_output_file_infos_count(info: CompactionInfo) -> usize { info.output_infos.len() }
-    /// 0 before the end.
+    /// 0 before the compaction ends.
     rocksdb_compactionjobinfo_table_properties_count(info: CompactionInfo) -> usize { info.input_table_properties.len() + info.table_properties.len() }
     rocksdb_compactionjobinfo_blob_file_addition_infos_count(info: CompactionInfo) -> usize { info.blob_files.len() }
     rocksdb_compactionjobinfo_blob_file_garbage_infos_count(info: CompactionInfo) -> usize { info.blob_garbage.len() }
     rocksdb_subcompactionjobinfo_cf_id(info: SubcompactionInfo) -> u32 { info.column_family_id }
-    /// The calling thread's: within a callback the job's.
+    /// The calling thread's id: within a callback the job's.
     rocksdb_subcompactionjobinfo_thread_id(_info: SubcompactionInfo) -> u64 { this_thread() }
     rocksdb_subcompactionjobinfo_job_id(info: SubcompactionInfo) -> c_int { info.job as c_int }
     rocksdb_subcompactionjobinfo_subcompaction_job_id(info: SubcompactionInfo) -> c_int { info.subcompaction as c_int }
@@ -165,9 +165,9 @@ getters! {
     rocksdb_subcompactionjobinfo_compression(info: SubcompactionInfo) -> u32 { info.compression.number().into() }
     rocksdb_subcompactionjobinfo_blob_compression_type(info: SubcompactionInfo) -> u32 { info.blob_compression.number().into() }
     rocksdb_externalfileingestioninfo_global_seqno(info: ExternalFileIngestionInfo) -> u64 { info.global_seqno }
-    /// 0: which entry came first is not kept.
+    /// 0: the first entry's number is not recorded.
     rocksdb_memtableinfo_first_seqno(_info: MemTableInfo) -> u64 { 0 }
-    /// Every entry is newer; 0 for the first memtable of an open database.
+    /// Every entry of the memtable is newer; 0 for the first memtable of an open database.
     rocksdb_memtableinfo_earliest_seqno(info: MemTableInfo) -> u64 { info.earliest_seq }
     rocksdb_memtableinfo_num_entries(info: MemTableInfo) -> u64 { info.entries }
     rocksdb_memtableinfo_num_deletes(info: MemTableInfo) -> u64 { info.deletions }
@@ -227,9 +227,9 @@ getters! {
 
 capi! {
     call rocksdb_flushjobinfo_cf_name(info: *const FlushInfo, size: *mut usize) -> *const c_char { text_of(info, size, |info| info.column_family.as_bytes()) }
-    /// Empty before the end.
+    /// Empty before the flush ends.
     call rocksdb_flushjobinfo_file_path(info: *const FlushInfo, size: *mut usize) -> *const c_char { text_of(info, size, |info| info.table_path.as_deref().map(path).unwrap_or_default()) }
-    /// With all at their defaults before the end.
+    /// All at their defaults before the flush ends.
     call rocksdb_flushjobinfo_table_properties(info: *const FlushInfo) -> *const TableProperties {
         info.as_ref().map_or(null(), |info| info.table_properties.as_ref().map_or_else(none, Arc::as_ptr))
     }
@@ -262,12 +262,12 @@ capi! {
     call rocksdb_externalfileingestioninfo_internal_file_path(info: *const ExternalFileIngestionInfo, size: *mut usize) -> *const c_char { text_of(info, size, |info| path(&info.internal_file_path)) }
     call rocksdb_externalfileingestioninfo_table_properties(info: *const ExternalFileIngestionInfo) -> *const TableProperties { info.as_ref().map_or(null(), |info| Arc::as_ptr(&info.table_properties)) }
     call rocksdb_memtableinfo_cf_name(info: *const MemTableInfo, size: *mut usize) -> *const c_char { text_of(info, size, |info| info.column_family.as_bytes()) }
-    /// Empty: there are no timestamps.
+    /// Empty: the newest timestamp of a memtable is not recorded.
     call rocksdb_memtableinfo_newest_udt(info: *const MemTableInfo, size: *mut usize) -> *const c_char { text_of(info, size, |_| &[]) }
     call rocksdb_writestallinfo_cf_name(info: *const WriteStallInfo, size: *mut usize) -> *const c_char { text_of(info, size, |info| info.column_family.as_bytes()) }
-    /// It points to an int: 0 slowed down, 1 stopped, 2 neither.
+    /// Points to an int: 0 slowed down, 1 stopped, 2 neither.
     call rocksdb_writestallinfo_cur(info: *const WriteStallInfo) -> *const StallCondition { info.as_ref().map_or(null(), |info| condition(info.now)) }
-    /// As of rocksdb_writestallinfo_cur.
+    /// Points to an int like rocksdb_writestallinfo_cur.
     call rocksdb_writestallinfo_prev(info: *const WriteStallInfo) -> *const StallCondition { info.as_ref().map_or(null(), |info| condition(info.before)) }
     call rocksdb_blob_file_addition_info_blob_file_path(info: *const BlobFileAdditionInfo, size: *mut usize) -> *const c_char { text_of(info, size, |info| path(&info.path)) }
     call rocksdb_blob_file_garbage_info_blob_file_path(info: *const BlobFileGarbageInfo, size: *mut usize) -> *const c_char { text_of(info, size, |info| path(&info.path)) }

@@ -1,13 +1,12 @@
-//! Listeners: `rocksdb_eventlistener_t`, whose callbacks are told of flushes, compactions,
-//! ingestions, errors and stalls.
+//! Listeners: `rocksdb_eventlistener_t`, with callbacks for flushes, compactions, ingestions,
+//! errors and stalls.
 //!
 //! In: a state and callbacks of the user's, each of which may be null. Out: calls of them, on the
-//! thread of the job that they are about.
+//! thread of the job that they report.
 //!
-//! Invariant: what a callback is given is valid until it returns, and lies in the engine's own
-//! structs (`event_infos`).
-//! Why a callback gets no database (null): it holds up the job that it is called from, and a call
-//! of the database that waits for the job would never return. Calls on null do nothing.
+//! Invariant: a callback's arguments are valid until it returns, and lie in the engine's own
+//! structs (`event_infos`). Callbacks get null as their database, because they hold up the job, and
+//! a call of the database that waits for the job would never return. Calls on null do nothing.
 
 use crate::boundary::*;
 use crate::callbacks::{Destructor, State};
@@ -33,7 +32,7 @@ type OnBackgroundError = unsafe extern "C" fn(*mut c_void, u32, *mut StatusPtr);
 type OnStallConditionsChanged = unsafe extern "C" fn(*mut c_void, *const WriteStallInfo);
 type OnMemtableSealed = unsafe extern "C" fn(*mut c_void, *const MemTableInfo);
 
-/// `rocksdb_status_ptr_t`: an error that a callback may take away.
+/// `rocksdb_status_ptr_t`: an error that a callback may clear.
 #[derive(Debug)]
 pub struct StatusPtr(Option<Error>);
 
@@ -56,7 +55,7 @@ struct UserListener {
     sealed: Option<OnMemtableSealed>,
 }
 
-/// RocksDB's number.
+/// Returns RocksDB's number.
 fn number(reason: BackgroundErrorReason) -> u32 {
     match reason {
         BackgroundErrorReason::Compaction => 1,
@@ -65,17 +64,17 @@ fn number(reason: BackgroundErrorReason) -> u32 {
         BackgroundErrorReason::ManifestWrite => 4,
         BackgroundErrorReason::FlushNoWal => 5,
         BackgroundErrorReason::ManifestWriteNoWal => 6,
-        // Flush, and what this version does not know.
+        // Flushes, and reasons that this version does not know.
         _ => 0,
     }
 }
 
 impl UserListener {
-    /// Calls the callback; whether it took the error away.
+    /// Calls the callback; returns true if it cleared the error.
     fn shows(&self, error: &BackgroundError) -> bool {
         let Some(call) = self.background_error else { return false };
         let mut status = StatusPtr(Some(error.error.clone()));
-        // SAFETY: the user's function, on a status that is there for the call.
+        // SAFETY: the user's function; the status is valid during the call.
         unsafe { call(self.state.state, number(error.reason), &mut status) };
         status.0.is_none()
     }
@@ -84,7 +83,8 @@ impl UserListener {
 impl EventListener for UserListener {
     fn flush_begun(&self, flush: &FlushInfo) {
         if let Some(call) = self.flush_begin {
-            // SAFETY: the user's function, on what is there for the call; so are all below.
+            // SAFETY: the user's function; its arguments are valid during the call, also in all
+            // calls below.
             unsafe { call(self.state.state, null_mut(), flush) }
         }
     }
@@ -107,7 +107,7 @@ impl EventListener for UserListener {
         }
     }
 
-    // Compat: for RocksDB a compaction that failed is completed; its status says how.
+    // Compat: RocksDB reports a failed compaction as completed, with its error as the status.
     fn compaction_failed(&self, compaction: &CompactionInfo) {
         self.compaction_completed(compaction);
     }
@@ -135,7 +135,7 @@ impl EventListener for UserListener {
     }
 
     fn background_error(&self, error: &BackgroundError) {
-        // Why: the failure of a job was shown when it was asked whether it counts.
+        // A job's failure was already reported by `suppresses_background_error`.
         if !error.reason.is_of_job() {
             self.shows(error);
         }
@@ -156,7 +156,7 @@ impl EventListener for UserListener {
 
 capi! {
     /// Each callback may be null. They are called on the threads of jobs and writers, which they
-    /// hold up, several at once, and must not call the database; the rocksdb_t* they get is null.
+    /// block, several at once, and must not call the database; the rocksdb_t* they get is null.
     call rocksdb_eventlistener_create(state: *mut c_void, destructor: Destructor, on_flush_begin: Option<OnFlushBegin>, on_flush_completed: Option<OnFlushCompleted>, on_compaction_begin: Option<OnCompactionBegin>, on_compaction_completed: Option<OnCompactionCompleted>, on_subcompaction_begin: Option<OnSubcompactionBegin>, on_subcompaction_completed: Option<OnSubcompactionCompleted>, on_external_file_ingested: Option<OnExternalFileIngested>, on_background_error: Option<OnBackgroundError>, on_stall_conditions_changed: Option<OnStallConditionsChanged>, on_memtable_sealed: Option<OnMemtableSealed>) -> *mut ListenerHandle {
         give(ListenerHandle(Arc::new(UserListener {
             state: State::new(state, destructor, None),
@@ -172,14 +172,14 @@ capi! {
             sealed: on_memtable_sealed,
         })))
     }
-    /// Only for a listener that no options were given.
+    /// Only for a listener that was not added to any options.
     call rocksdb_eventlistener_destroy(listener: *mut ListenerHandle) { end(listener); }
-    /// The options have the listener from now on: it is not to be destroyed by the caller.
+    /// The options own the listener from now on: the caller must not destroy it.
     call rocksdb_options_add_eventlistener(options: *mut OptionsHandle, listener: *mut ListenerHandle) {
         if let (Some(listener), Some(options)) = (take(listener), options.as_mut()) { options.listeners.push(listener.0) }
     }
-    /// Takes the failure of a flush or a compaction away: it stops nothing, and the job is tried
-    /// again. Other errors stay.
+    /// Clears the failure of a flush or a compaction: the database does not stop, and the job is
+    /// retried. Other errors stay.
     call rocksdb_reset_status(status: *mut StatusPtr) {
         if let Some(status) = status.as_mut() { status.0 = None }
     }

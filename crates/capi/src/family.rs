@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Family(pub(crate) ColumnFamily);
 
-/// The family of a handle; null is the default one.
+/// Returns the family of a handle; the default one for null.
 pub(crate) unsafe fn family_or_default(db: &Db, family: *const Family) -> &ColumnFamily {
     unsafe { family.as_ref() }.map_or(db.default_column_family(), |family| &family.0)
 }
@@ -26,7 +26,7 @@ pub(crate) unsafe fn create(
     Ok(give(Family(db.create_column_family(name, &options.to_options(&[(name, options)])?)?)))
 }
 
-/// The same with entries that expire.
+/// Creates a family whose entries expire after `ttl`.
 unsafe fn create_expiring(
     db: &DbWithTtl,
     options: *const OptionsHandle,
@@ -38,7 +38,7 @@ unsafe fn create_expiring(
     Ok(give(Family(db.create_column_family(name, &options, ttl)?)))
 }
 
-/// The same in a database that may have been opened with a TTL: entries of the family never expire.
+/// Creates a family of entries that never expire, in a database with or without a TTL.
 unsafe fn create_in(
     db: &Database,
     options: *const OptionsHandle,
@@ -52,7 +52,7 @@ unsafe fn create_in(
     }
 }
 
-/// A number of seconds as RocksDB has it: none and less stand for ever.
+/// Returns a TTL of RocksDB's: 0 and negative numbers of seconds mean no expiry.
 pub(crate) fn time_to_live(seconds: c_int) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }

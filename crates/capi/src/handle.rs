@@ -1,4 +1,4 @@
-//! The handles of an open database, of a value and of a snapshot.
+//! Handles of an open database, of a value and of a snapshot.
 
 use crate::boundary::*;
 use karstdb::{
@@ -7,22 +7,23 @@ use karstdb::{
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
-/// `rocksdb_t`. The handles of databases with transactions begin with one, as callers pass them
-/// where a `rocksdb_t` is wanted; RocksDB's allow that.
+/// `rocksdb_t`. It is the first field of the handles of databases with transactions, because
+/// callers pass those in place of a `rocksdb_t`, which RocksDB's allow.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Database {
     pub(crate) db: Db,
-    /// The same database, if it was opened with a TTL: its values have the time of their write
-    /// behind them.
+    /// The database with its TTL, if it was opened with one: values end with the time of their
+    /// write.
     pub(crate) ttl: Option<DbWithTtl>,
-    /// Set if transactions of the database lock keys: writes by this handle lock them, too.
+    /// The database with transactions that lock keys, if it has those. Writes by this handle lock
+    /// them, too.
     pub(crate) locking: Option<TransactionDb>,
-    /// How often compactions by hand were enabled when they were not disabled.
+    /// Number of calls that enabled manual compactions while they were not disabled.
     pub(crate) enabled_ahead: Mutex<u32>,
 }
 
-/// A call on what a handle writes to: the `TransactionDb`, or else the `Db`.
+/// Calls a method of the handle's write target: the `TransactionDb`, or else the `Db`.
 macro_rules! by_kind {
     ($handle:expr, $db:ident => $call:expr) => {
         match &$handle.locking {
@@ -86,7 +87,8 @@ impl Database {
         by_kind!(self, db => db.single_delete_cf(options, family, key))
     }
 
-    /// A database whose transactions lock keys refuses it, as it locks no ranges.
+    /// Deletes a range. A database whose transactions lock keys refuses it, because it locks no
+    /// ranges.
     pub(crate) fn delete_range(
         &self,
         options: &WriteOptions,
@@ -109,12 +111,12 @@ impl Database {
         by_kind!(self, db => db.write(options, &batch))
     }
 
-    /// A value as it is stored.
+    /// Returns a value in its stored form, with a time if the database has a TTL.
     pub(crate) fn stored<'v>(&self, value: &'v [u8]) -> Cow<'v, [u8]> {
         self.ttl.as_ref().map_or(Cow::Borrowed(value), |ttl| ttl.stored(value).into())
     }
 
-    /// A batch as it is written.
+    /// Returns a batch in its stored form, with times if the database has a TTL.
     fn stored_batch<'b>(&self, batch: &'b WriteBatch) -> karstdb::Result<Cow<'b, WriteBatch>> {
         match &self.ttl {
             Some(ttl) => ttl.stored_batch(batch).map(Cow::Owned),
@@ -122,7 +124,7 @@ impl Database {
         }
     }
 
-    /// A value as it is read.
+    /// Returns a value without the time that a database with a TTL stores.
     pub(crate) fn shown(&self, found: Option<Value>) -> karstdb::Result<Option<Pinned>> {
         let Some(value) = found else { return Ok(None) };
         let shown = match &self.ttl {
@@ -132,7 +134,8 @@ impl Database {
         Ok(Some(Pinned::whole(shown)))
     }
 
-    /// Compat: RocksDB counts below zero, so one that enables takes back one that disables later.
+    /// Compat: RocksDB's counter may be negative, so an enabling call cancels a later disabling
+    /// one.
     pub(crate) fn enable_manual_compaction(&self) -> karstdb::Result<()> {
         let mut ahead = self.enabled_ahead.lock().unwrap_or_else(PoisonError::into_inner);
         match self.db.enable_manual_compaction() {
@@ -150,7 +153,7 @@ impl Database {
             *ahead -= 1;
             return Ok(());
         }
-        // Why: it waits for compactions.
+        // Released here because disabling waits for compactions.
         drop(ahead);
         self.db.disable_manual_compaction()
     }
@@ -174,8 +177,8 @@ impl AsRef<[u8]> for Pinned {
     }
 }
 
-/// `rocksdb_snapshot_t`. From malloc and without a destructor of its own, as users end that of a
-/// transaction by `rocksdb_free`.
+/// `rocksdb_snapshot_t`. Allocated by malloc and without a destructor of its own, because users
+/// free that of a transaction by `rocksdb_free`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SnapshotHandle {
@@ -183,7 +186,7 @@ pub struct SnapshotHandle {
 }
 
 impl SnapshotHandle {
-    /// A handle to a snapshot that somebody else keeps.
+    /// Returns a handle to a snapshot that another object owns.
     pub(crate) fn lent(snapshot: *mut Snapshot) -> *mut SnapshotHandle {
         array_out(&[snapshot]).cast()
     }

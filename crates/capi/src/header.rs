@@ -1,9 +1,9 @@
-//! The headers: `karst.h`, and one in the place of `rocksdb/c.h`.
+//! The C headers: `karst.h`, and one in the place of `rocksdb/c.h`.
 //!
-//! In: the signatures that the macros note beside each function they export. Out: text of C. So a
-//! header cannot say something else than the function's own source. The built library writes them,
-//! when `cargo xtask capi` asks it to (`karst_write_headers`).
-//! Why not a tool that reads sources: the functions come out of macros.
+//! In: the signatures that the macros record beside each exported function. Out: text of C, which
+//! therefore always agrees with the functions' sources. The built library writes the headers when
+//! `cargo xtask capi` calls `karst_write_headers`. A tool that reads sources would not see the
+//! functions, because macros generate them.
 
 use crate::async_calls::{self, Status};
 use crate::boundary::{ErrPtr, attempt, invalid, text};
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
-/// The declaration in C.
+/// Returns a function's declaration in C, with its documentation.
 fn declared(signature: &Signature) -> Result<String, String> {
     let mut text = String::new();
     for line in signature.about {
@@ -24,11 +24,11 @@ fn declared(signature: &Signature) -> Result<String, String> {
     let mut arguments = Vec::new();
     for (name, rust) in signature.arguments {
         let name = name.trim_matches('_');
-        // Words of C++.
+        // Keywords of C++.
         let name = if matches!(name, "new" | "operator") { &format!("{name}_") } else { name };
         arguments.push(format!("{} {name}", c_type(rust)?));
     }
-    // Why not by a space: the compiler breaks the line before a long name.
+    // Split at any white space, because the compiler breaks the line before a long name.
     if signature.head.split_whitespace().next() == Some("attempt") {
         arguments.push("char** errptr".into());
     }
@@ -38,7 +38,7 @@ fn declared(signature: &Signature) -> Result<String, String> {
     Ok(text)
 }
 
-/// Handles of RocksDB's API, by their types.
+/// Handles of RocksDB's API: type in Rust and in C.
 const HANDLES: &[(&str, &str)] = &[
     ("Allocator", "rocksdb_memory_allocator_t"),
     ("Batch", "rocksdb_writebatch_t"),
@@ -135,7 +135,7 @@ const HANDLES: &[(&str, &str)] = &[
     ("Writer", "rocksdb_sstfilewriter_t"),
 ];
 
-/// Handles of `karst.h`. They are counted, and their insides have locks: no `const` in C.
+/// Handles of `karst.h`. They are reference-counted with locks inside: no `const` in C.
 const COUNTED: &[(&str, &str)] = &[
     ("Cursor", "karst_iterator_t"),
     ("Op", "karst_op_t"),
@@ -164,7 +164,7 @@ const PLAIN: &[(&str, &str)] = &[
     ("usize", "size_t"),
 ];
 
-/// Types of callbacks: what they are called in C, and what they are.
+/// Types of callbacks: name in Rust, name in C, and declaration.
 const CALLBACKS: &[(&str, &str, &str)] = &[
     ("Compare", "karst_compare_fn", "int (*%)(void*, const char*, size_t, const char*, size_t)"),
     (
@@ -252,7 +252,8 @@ const CALLBACKS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Types that no function has: those that only callbacks are given, and those of RocksDB's past.
+/// Types in no function's signature: only callbacks get them, or RocksDB keeps the name of a
+/// removed type.
 const OTHER_TYPES: [&str; 5] = [
     "rocksdb_compactionservice_jobinfo_t",
     "rocksdb_filelock_t",
@@ -261,8 +262,8 @@ const OTHER_TYPES: [&str; 5] = [
     "rocksdb_writablefile_t",
 ];
 
-/// Types of callbacks that only functions that are refused take, or that RocksDB has a name for,
-/// under that name.
+/// Types of callbacks that only refused functions take, or that RocksDB names beside the functions,
+/// under RocksDB's names.
 const CALLBACKS_OF_REFUSED: &[&str] = &[
     "void (*rocksdb_compaction_service_cancel_awaiting_jobs_cb)(void*)",
     "void (*rocksdb_compaction_service_on_installation_cb)(void*, const char*, int)",
@@ -275,9 +276,9 @@ const CALLBACKS_OF_REFUSED: &[&str] = &[
     "int (*rocksdb_walfilter_log_record_found_cb)(void*, unsigned long long, const char*, size_t, const rocksdb_writebatch_t*, rocksdb_writebatch_t*, unsigned char*)",
 ];
 
-/// A type in C.
+/// Returns the C name of a Rust type.
 fn c_type(rust: &str) -> Result<String, String> {
-    // Why: tokens that went through two macros are spaced otherwise.
+    // Tokens that went through two macros have other spaces.
     let spaced = rust.trim().replace("* mut ", "*mut ").replace("* const ", "*const ");
     let rust = spaced.as_str();
     // A callback that may be null.
@@ -301,7 +302,7 @@ fn c_type(rust: &str) -> Result<String, String> {
     found.map(str::to_owned).ok_or_else(|| format!("no type in C is known for `{rust}`"))
 }
 
-/// The numbers of choices, as RocksDB has them.
+/// Constants of RocksDB's enumerations.
 const CHOICES: &[&[(&str, i32)]] = &[
     &[
         ("rocksdb_size_approximation_flags_none", 0),
@@ -409,12 +410,12 @@ const BEGIN: &str = "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint
 const END: &str = "\n#ifdef __cplusplus\n}\n#endif\n";
 const MADE: &str = "/* Made by `cargo xtask capi --table` from the sources of crates/capi.\n   SPDX-License-Identifier: Apache-2.0 */\n#pragma once\n\n";
 
-/// The names of the asynchronous functions, in the order of `karst.h`.
+/// Returns the names of the asynchronous functions, in the order of `karst.h`.
 pub fn asynchronous() -> Vec<&'static str> {
     async_calls::NAMES.iter().flat_map(|file| file.iter()).map(Signature::name).collect()
 }
 
-/// `karst.h`.
+/// Returns the text of `karst.h`.
 ///
 /// # Errors
 /// A function has an argument of a type that is not known in C.
@@ -473,9 +474,9 @@ typedef struct karst_notify_t {
     Ok(text + "\n" + END)
 }
 
-/// The header in the place of `rocksdb/c.h`: all its functions, types and numbers. Those functions
-/// that are refused are declared too: a program that is compiled with RocksDB's header is compiled
-/// with this one, and gets the same answers.
+/// Returns the text of the header in the place of `rocksdb/c.h`: all its functions, types and
+/// constants. Refused functions are declared too, so that a program written for RocksDB's header
+/// compiles with this one and gets the same answers.
 ///
 /// # Errors
 /// A function has an argument of a type that is not known in C.
@@ -515,8 +516,8 @@ pub fn rocksdb_header() -> Result<String, String> {
     Ok(text + END)
 }
 
-/// Writes `karst.h` and `rocksdb/c.h` into a directory, which is made if it is not there. No header
-/// has this function: it is for whoever installs the library.
+/// Writes `karst.h` and `rocksdb/c.h` into a directory, which is created if missing. No header
+/// declares this function: installation of the library calls it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn karst_write_headers(directory: *const c_char, errptr: ErrPtr) {
     let write = || {
@@ -540,7 +541,7 @@ mod tests {
     use std::ffi::{CStr, CString};
     use std::ptr::null_mut;
 
-    /// What the call says.
+    /// Writes the headers, and returns the error.
     fn written(directory: &Path) -> Option<String> {
         let (path, mut error) = (CString::new(directory.to_str().unwrap()).unwrap(), null_mut());
         // SAFETY: both live as long as the call; the error is freed once.

@@ -1,4 +1,4 @@
-//! Column families that are exported, and made of what was exported.
+//! Export of column families, and import of exported ones.
 
 use crate::boundary::*;
 use crate::copies::CheckpointHandle;
@@ -40,7 +40,7 @@ capi! {
     call rocksdb_export_import_files_metadata_get_files(exports: *const Exports) -> *mut LiveFiles {
         exports.as_ref().map_or(std::ptr::null_mut(), |exports| give(LiveFiles(exports.files.clone())))
     }
-    // It ends the handle of the files.
+    // The call destroys the handle of the files.
     call rocksdb_export_import_files_metadata_set_files(exports: *mut Exports, files: *mut LiveFiles) {
         let files = take(files);
         if let Some(exports) = exports.as_mut() { exports.files = files.unwrap_or_default().0 }
@@ -61,7 +61,7 @@ capi! {
         let metadata = ExportImportFilesMetaData { db_comparator_name: exports.comparator.clone(), files };
         let mut options = options.to_options(&[(name, options)])?;
         if let Some(ttl) = &db.ttl {
-            // Why: entries of a family that is created so never expire; see `family`.
+            // Entries of a family created this way never expire; see `family`.
             options = ttl.new_family_options(&options, Duration::ZERO);
         }
         Ok(give(Family(db.db.create_column_family_with_import(name, &options, &import, &metadata)?)))

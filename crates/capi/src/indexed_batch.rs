@@ -1,4 +1,4 @@
-//! Write batches with an index: what is in them is read before it is written.
+//! Write batches with an index, which makes their operations readable before they are written.
 //!
 //! Compat: an iterator over a batch shows the batch as it was when the iterator was made; RocksDB's
 //! also shows what is added later.
@@ -17,13 +17,14 @@ use karstdb::format::Comparator;
 use karstdb::{BatchParams, InBatch, Value, WriteBatchWithIndex};
 use libc::{c_char, c_int, c_uchar, c_void};
 
-/// `rocksdb_writebatch_wi_t`: one of its own, or that of a transaction. From malloc and without a
-/// destructor of its own, as users end that of a transaction by `rocksdb_free`.
+/// `rocksdb_writebatch_wi_t`: a batch of its own, or that of a transaction. Allocated by malloc and
+/// without a destructor of its own, because users free that of a transaction by `rocksdb_free`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct IndexedBatch {
     own: *mut WriteBatchWithIndex,
-    /// Why not its batch: that is gone once the transaction has ended.
+    /// The transaction, or null. Its batch is not stored, because it is gone once the transaction
+    /// ends.
     transaction: *const TransactionHandle,
 }
 
@@ -38,7 +39,7 @@ impl IndexedBatch {
     }
 }
 
-/// The batch of a handle, to read.
+/// Returns the batch of a handle for a read.
 pub(crate) unsafe fn batch_of<'a>(handle: *const IndexedBatch) -> karstdb::Result<&'a WriteBatchWithIndex> {
     let handle = unsafe { of(handle)? };
     match unsafe { handle.transaction.as_ref() } {
@@ -49,7 +50,7 @@ pub(crate) unsafe fn batch_of<'a>(handle: *const IndexedBatch) -> karstdb::Resul
     }
 }
 
-/// The batch of a handle, to change.
+/// Returns the batch of a handle for a change; fails for a transaction's.
 pub(crate) unsafe fn batch_of_mut<'a>(
     handle: *mut IndexedBatch,
 ) -> karstdb::Result<&'a mut WriteBatchWithIndex> {
@@ -61,7 +62,7 @@ pub(crate) unsafe fn batch_of_mut<'a>(
     }
 }
 
-/// Changes a batch; RocksDB's calls have no place for an error, so that it is told on stderr.
+/// Changes a batch. An error goes to stderr, because RocksDB's call has no place for one.
 unsafe fn change(
     name: &'static str,
     batch: *mut IndexedBatch,
@@ -70,7 +71,7 @@ unsafe fn change(
     or_say(name, unsafe { batch_of_mut(batch) }.and_then(change));
 }
 
-/// What a batch alone says of a key.
+/// Returns the value that a batch alone has for a key; fails for operands without a base value.
 fn said(found: InBatch) -> karstdb::Result<Option<Value>> {
     match found {
         InBatch::Value(value) => Ok(Some(value)),
@@ -82,7 +83,7 @@ fn said(found: InBatch) -> karstdb::Result<Option<Value>> {
     }
 }
 
-/// The value of a key, of the batch over a database.
+/// Returns the value of a key in the batch laid over the database.
 unsafe fn get(
     batch: *const IndexedBatch,
     db: *const Database,
@@ -102,7 +103,7 @@ fn pinned(value: Option<Value>) -> *mut Pinned {
     value.map_or(std::ptr::null_mut(), |value| give(Pinned::whole(value)))
 }
 
-/// The calls of one operation, with the family and without.
+/// Exports the calls of one operation, with and without a column family.
 macro_rules! operations {
     ($($plain:ident $cf:ident $put:ident $put_cf:ident ($($arg:ident $len:ident),*);)*) => {
         capi! {
@@ -128,7 +129,7 @@ mod operation {
     }
 }
 
-/// The same of keys and values in parts.
+/// Exports the calls of one operation with keys and values in parts.
 macro_rules! in_parts {
     ($($plain:ident $cf:ident $put:ident $put_cf:ident ($($count:ident $parts:ident $sizes:ident),*);)*) => {
         capi! {
@@ -157,7 +158,7 @@ mod whole {
     use super::*;
     capi! {
         attempt rocksdb_transaction_rebuild_from_writebatch_wi(handle: *mut TransactionHandle, batch: *const IndexedBatch) {
-            // Why a copy: it may be the transaction's own.
+            // Copied because it may be the transaction's own batch.
             let batch = batch_of(batch)?.write_batch().clone();
             ready(handle)?.rebuild(&batch)
         }
@@ -196,8 +197,8 @@ mod whole {
             change("rocksdb_writebatch_wi_set_save_point", batch, |batch| { batch.set_save_point(); Ok(()) })
         }
         attempt rocksdb_writebatch_wi_rollback_to_save_point(batch: *mut IndexedBatch) { batch_of_mut(batch)?.rollback_to_save_point() }
-        // Compat: ranges are not removed in a batch that is read, in RocksDB neither, whose calls
-        // do not say so.
+        // Compat: fails, because an indexed batch takes no range deletions. RocksDB's fails too,
+        // but its C call reports nothing.
         call rocksdb_writebatch_wi_delete_range(batch: *mut IndexedBatch, start_key: *const c_char, start_key_len: usize, end_key: *const c_char, end_key_len: usize) {
             change("rocksdb_writebatch_wi_delete_range", batch, |batch| batch.delete_range(bytes(start_key, start_key_len), bytes(end_key, end_key_len)))
         }

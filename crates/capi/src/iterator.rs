@@ -1,4 +1,4 @@
-//! Iterators, of databases and of transactions.
+//! Iterators over databases and transactions.
 
 use crate::boundary::*;
 use crate::family::Family;
@@ -15,15 +15,15 @@ use libc::{c_char, c_uchar};
 pub struct Iter {
     at: At,
     failed: Option<Error>,
-    /// Where it is of; `refresh` needs it.
+    /// The database and family, which `refresh` needs.
     origin: Option<(Db, ColumnFamily)>,
-    /// It keeps to the prefix that it was sent to.
+    /// True with `prefix_same_as_start`: the iterator stays within the prefix of its last seek.
     keeps_to_prefix: bool,
-    /// Values have times behind them, which are not shown.
+    /// True if values end with the time of their write, which is not shown.
     stamps: bool,
-    /// Of a tailing iterator: the newest write when it was looked at last.
+    /// Sequence number of the newest write that a tailing iterator sees; `None` for others.
     tail: Option<u64>,
-    /// With `iter_start_ts`: the internal key of the current entry, which is what is shown then.
+    /// With `iter_start_ts`: the internal key of the current entry, which is shown as its key.
     internal_key: Option<Vec<u8>>,
 }
 
@@ -31,11 +31,11 @@ pub struct Iter {
 enum At {
     Db(Box<DbIterator>),
     Batch(Box<BatchDbIterator>),
-    /// The iterator could not be made; its status says why.
+    /// The iterator could not be created; `failed` has the error.
     Nowhere,
 }
 
-/// The same call on whichever iterator there is.
+/// Calls a method of the iterator, of either kind.
 macro_rules! on {
     ($iter:expr, $it:ident => $call:expr, $none:expr) => {
         match &mut $iter.at {
@@ -47,7 +47,7 @@ macro_rules! on {
 }
 
 impl Iter {
-    /// One over each column family, all of one state.
+    /// Creates an iterator over each column family, all of one state.
     unsafe fn over(db: &Db, options: *const Read, families: &[&ColumnFamily]) -> karstdb::Result<Vec<Iter>> {
         if unsafe { options.as_ref() }.is_some_and(Read::is_managed) {
             return Err(not_supported("a managed iterator"));
@@ -55,9 +55,9 @@ impl Iter {
         let is_tailing = unsafe { options.as_ref() }.is_some_and(Read::is_tailing);
         let mut options = unsafe { reading(options) };
         let keeps_to_prefix = options.prefix_same_as_start;
-        // Why before the iterators are made: they may see more than this, and not less.
+        // Read before the iterators are created, because they may see newer writes but not fewer.
         let tail = is_tailing.then(|| db.latest_sequence_number());
-        // Compat: with it RocksDB's iterators tell internal keys.
+        // Compat: with `iter_start_ts` RocksDB's iterators return internal keys.
         let tells_internal_keys = |family: &ColumnFamily| {
             family.comparator().timestamp_size() > 0 && options.iter_start_ts.is_some()
         };
@@ -67,7 +67,8 @@ impl Iter {
         let internal_keys: Vec<_> =
             families.iter().map(|family| tells_internal_keys(family).then(Vec::new)).collect();
         if is_tailing {
-            // Compat: a tailing iterator sees the newest, whatever the snapshot.
+            // Compat: a tailing iterator sees the newest writes, even if the options have a
+            // snapshot.
             options.snapshot = None;
         }
         let made = match families {
@@ -93,7 +94,7 @@ impl Iter {
         })
     }
 
-    /// Over a database that may have been opened with a TTL.
+    /// Creates an iterator over a database that may have been opened with a TTL.
     pub(crate) unsafe fn of(own: &Database, options: *const Read, family: &ColumnFamily) -> *mut Iter {
         let iter = unsafe { Iter::new(&own.db, options, family) };
         if let Some(iter) = unsafe { iter.as_mut() } {
@@ -102,8 +103,8 @@ impl Iter {
         iter
     }
 
-    /// Has a tailing iterator see what was written since it was looked at last. Whether there was
-    /// something; then the iterator stands nowhere.
+    /// Refreshes a tailing iterator if the database has newer writes. Returns true if it did; the
+    /// iterator is then on no entry.
     fn follow(&mut self) -> karstdb::Result<bool> {
         let (Some(seen), At::Db(it), Some((db, family))) = (self.tail, &mut self.at, &self.origin) else {
             return Ok(false);
@@ -125,7 +126,7 @@ impl Iter {
         self.moved(outcome);
     }
 
-    /// To the next key, which may be one that came since this iterator stands where it does.
+    /// Moves to the next key; a tailing iterator includes keys written since its last move.
     fn next(&mut self) -> karstdb::Result<()> {
         let at = self.tail.and_then(|_| match &self.at {
             At::Db(it) => Some(it.key().to_vec()),
@@ -136,13 +137,13 @@ impl Iter {
             && let At::Db(it) = &mut self.at
         {
             it.seek(&key)?;
-            // Otherwise the key is gone, and this is the next one already.
+            // Otherwise the key is gone, and the seek has reached the next one.
             return if it.valid() && it.key() == key { it.next() } else { Ok(()) };
         }
         on!(self, it => it.next(), Ok(()))
     }
 
-    /// Moves back, which a tailing iterator does not.
+    /// Moves back; fails for a tailing iterator.
     fn back(&mut self, go: impl FnOnce(&mut Iter) -> karstdb::Result<()>) {
         let outcome = match self.tail {
             Some(_) => Err(not_supported("moving a tailing iterator back")),
@@ -170,8 +171,8 @@ impl Iter {
         }
     }
 
-    /// A batch over an iterator, which it takes over; without a family, over one of the default
-    /// family. The options have the bounds of what the batch adds.
+    /// Returns an iterator over a batch and `base`, which it consumes; without a family, one of the
+    /// default family. `options` has the bounds of the batch's keys.
     pub(crate) unsafe fn with_batch(
         batch: karstdb::Result<&WriteBatchWithIndex>,
         base: *mut Iter,
@@ -221,8 +222,9 @@ impl Iter {
         }
     }
 
-    /// Compat: a move that fails leaves the iterator invalid, and the error in its status. One that
-    /// could not be made keeps its error, wherever it is sent.
+    /// Records the outcome of a move. Compat: a move that fails leaves the iterator invalid, with
+    /// the error as its status. An iterator that could not be created keeps its error through all
+    /// moves.
     fn moved(&mut self, outcome: karstdb::Result<()>) {
         if !matches!(self.at, At::Nowhere) {
             self.failed = outcome.err();
@@ -264,8 +266,8 @@ unsafe fn entry<'a>(iter: *const Iter, key: bool) -> Option<&'a [u8]> {
     Some(&found[..found.len().saturating_sub(cut)])
 }
 
-/// The timestamp of the current entry; `None` where there is no entry, and empty where there are no
-/// timestamps.
+/// Returns the timestamp of the current entry; `None` if there is no entry, empty if the family has
+/// no timestamps.
 unsafe fn timestamp<'a>(iter: *const Iter) -> Option<&'a [u8]> {
     let iter = unsafe { iter.as_ref() }.filter(|iter| iter.valid())?;
     match &iter.at {

@@ -1,7 +1,7 @@
-//! What a column family consists of, level by level, and the files that a copy of a database needs.
+//! Metadata of a column family by level, and the list of files that a copy of a database needs.
 //!
-//! A level keeps what its family's metadata has, and a table has what it needs, so they may be
-//! destroyed in any order.
+//! Handles share the data by reference counts, so levels, tables and the family can be destroyed in
+//! any order.
 
 use crate::boundary::*;
 use crate::family::Family;
@@ -37,11 +37,11 @@ pub struct TableMetadata(LiveFile);
 pub struct MetadataSettings {
     start: Option<Vec<u8>>,
     end: Option<Vec<u8>>,
-    /// `None` for all.
+    /// `None` for all levels.
     level: Option<u32>,
 }
 
-/// The part of a family that the options ask for. Levels that have none of it are left out.
+/// Returns the metadata that the options select. Levels without selected tables are left out.
 fn part(db: &Db, family: &ColumnFamily, options: &MetadataSettings) -> *mut FamilyMetadata {
     let range = (options.start.as_deref(), options.end.as_deref());
     let found = db.column_family_metadata_in_range(family, range, options.level);
@@ -58,7 +58,7 @@ fn metadata(db: &Db, family: &ColumnFamily) -> *mut FamilyMetadata {
 #[derive(Debug, Default)]
 pub struct StorageInfoSettings(LiveFilesStorageInfoOptions);
 
-/// `rocksdb_livefiles_storage_info_t`: files, with their texts as C has them.
+/// `rocksdb_livefiles_storage_info_t`: files, with their texts as C strings.
 #[derive(Debug)]
 pub struct StorageInfo(Vec<StoredFile>);
 
@@ -87,7 +87,7 @@ impl StoredFile {
         }
     }
 
-    /// RocksDB's `FileType`.
+    /// Returns RocksDB's `FileType`.
     fn kind(&self) -> c_int {
         match self.file.kind {
             DatabaseFileKind::Wal => 0,
@@ -96,7 +96,7 @@ impl StoredFile {
             DatabaseFileKind::Current => 4,
             DatabaseFileKind::Options => 9,
             DatabaseFileKind::Blob => 10,
-            // Compat: a temporary file, of which no program expects anything.
+            // Compat: RocksDB's number of a temporary file, which programs skip.
             _ => 5,
         }
     }
@@ -143,7 +143,7 @@ capi! {
     call rocksdb_column_family_metadata_options_get_end_key(options: *const MetadataSettings, keylen: *mut usize) -> *const c_char {
         lend_or_null(options.as_ref().and_then(|options| options.end.as_deref()), keylen)
     }
-    // Below 0 is all levels.
+    // A negative number selects all levels.
     call rocksdb_column_family_metadata_options_set_level(options: *mut MetadataSettings, level: c_int) {
         if let Some(options) = options.as_mut() { options.level = u32::try_from(level).ok() }
     }
@@ -200,7 +200,7 @@ capi! {
     call rocksdb_livefiles_storage_info_file_number(info: *const StorageInfo, at: usize) -> u64 { stored(info, at).map_or(0, |stored| stored.file.number) }
     call rocksdb_livefiles_storage_info_file_type(info: *const StorageInfo, at: usize) -> c_int { stored(info, at).map_or(0, StoredFile::kind) }
     call rocksdb_livefiles_storage_info_size(info: *const StorageInfo, at: usize) -> u64 { stored(info, at).map_or(0, |stored| stored.file.size_bytes) }
-    // Nothing is kept by temperature: that of every file is unknown, which is 0.
+    // 0, for unknown: files have no temperature.
     call rocksdb_livefiles_storage_info_temperature(_info: *const StorageInfo, _at: usize) -> c_int { 0 }
     call rocksdb_livefiles_storage_info_file_checksum(info: *const StorageInfo, at: usize) -> *const c_char { stored(info, at).map_or(std::ptr::null(), |stored| stored.checksum.as_ptr()) }
     call rocksdb_livefiles_storage_info_file_checksum_func_name(info: *const StorageInfo, at: usize) -> *const c_char { stored(info, at).map_or(std::ptr::null(), |stored| stored.checksum_function.as_ptr()) }

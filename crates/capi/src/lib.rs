@@ -1,8 +1,9 @@
 //! RocksDB's C API over KarstDB: a shared library that takes the place of `librocksdb.so`.
 //!
 //! In: calls of C, with RocksDB's names and conventions. Out: calls of the crate `karstdb`. Every
-//! function of RocksDB's header is exported: by hand where the engine does it, remembered where a
-//! setting has no effect, and refused where it cannot be done ([`functions`] says which is which).
+//! function of RocksDB's header is exported: implemented where the engine has the operation,
+//! remembered where a setting has no effect, and refused where the engine cannot do it
+//! ([`functions`] has the list).
 //!
 //! Beyond RocksDB's API there are asynchronous calls (`async_calls`). The headers of both are made
 //! from the functions themselves (`header`).

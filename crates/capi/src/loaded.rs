@@ -1,22 +1,22 @@
-//! The name under which the library was loaded, which says what release of RocksDB a program was
-//! linked with.
+//! The file name under which the library was loaded, which names the release of RocksDB that a
+//! program was linked with.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
-/// The format version of tables that a program expects if it sets none: what its release of RocksDB
-/// writes, so that it can go back to that. Where no release is known, one that releases since 8.6
-/// read.
+/// Returns the format version of tables that a program expects if it sets none: the one that its
+/// release of RocksDB writes, so that the program can return to RocksDB. If the release is unknown,
+/// a version that all releases since 8.6 read.
 pub(crate) fn default_format_version() -> u32 {
     static VERSION: OnceLock<u32> = OnceLock::new();
     *VERSION.get_or_init(|| format_version(&file_name()))
 }
 
-/// The file of this library as the loader found it: through links, not behind them.
+/// Returns the name of this library's file as the loader found it, with links unresolved.
 fn file_name() -> String {
     let here = default_format_version as *const libc::c_void;
-    // SAFETY: `dladdr` fills what it is given if it returns something else than 0; the text is the
-    // loader's, and stays for as long as the library is loaded.
+    // SAFETY: `dladdr` fills its argument if it does not return 0; the text is the loader's, and
+    // stays for as long as the library is loaded.
     unsafe {
         let mut info = std::mem::zeroed::<libc::Dl_info>();
         match libc::dladdr(here, &mut info) {

@@ -1,4 +1,4 @@
-//! Who takes the lines of LOG in place of the file: a function of the user's, or stderr.
+//! Loggers that receive the lines of LOG in place of the file: a user's function, or stderr.
 
 use crate::boundary::*;
 use crate::options::OptionsHandle;
@@ -14,7 +14,7 @@ pub struct LoggerHandle(Option<Arc<dyn Logger>>);
 
 type LogLine = unsafe extern "C" fn(*mut c_void, c_uint, *mut c_char, usize);
 
-/// RocksDB's number of a level.
+/// Returns RocksDB's number of a level.
 fn number(level: LogLevel) -> c_uint {
     match level {
         LogLevel::Debug => 0,
@@ -44,17 +44,17 @@ struct UserLogger {
     state: *mut c_void,
 }
 
-// SAFETY: as with RocksDB, the callback is called from any thread, and by several at once; the
-// state is the user's to protect.
+// SAFETY: the callback is called from any thread, several at once, as with RocksDB; the user
+// protects the state.
 unsafe impl Send for UserLogger {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl Sync for UserLogger {}
 
 impl Logger for UserLogger {
     fn log(&self, level: LogLevel, text: &str) {
-        // Why a copy: the callback may write into it, and it ends with 0.
+        // Copied because the callback may write into the line, and because it must end with 0.
         let mut line = [text.as_bytes(), &[0]].concat();
-        // SAFETY: the user's own function, on bytes that are there for the call.
+        // SAFETY: the user's own function; the bytes are valid during the call.
         unsafe { (self.log)(self.state, number(level), line.as_mut_ptr().cast(), text.len()) }
     }
 
@@ -80,7 +80,8 @@ impl Logger for Stderr {
         };
         let blank = if self.prefix.is_empty() { "" } else { " " };
         let line = format!("{} {}{blank}{mark}{text}\n", now(), self.prefix);
-        // Why one write, and no error: lines of threads do not mix, and nobody is there to be told.
+        // One write, so that lines of several threads do not mix. Its error is ignored, because
+        // there is no other place to report it.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 
@@ -89,12 +90,12 @@ impl Logger for Stderr {
     }
 }
 
-/// The local time and the thread, as RocksDB's lines begin.
+/// Returns the local time and the thread, in the form of RocksDB's lines.
 fn now() -> String {
     let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let seconds = libc::time_t::try_from(since.as_secs()).unwrap_or_default();
-    // SAFETY: a struct of numbers and a pointer that nothing reads here; both calls get what they
-    // ask for.
+    // SAFETY: zero is a valid value of the struct of numbers and a pointer that is not read here;
+    // both calls get valid arguments.
     let (local, thread) = unsafe {
         let mut local = std::mem::zeroed::<libc::tm>();
         libc::localtime_r(&seconds, &mut local);
@@ -118,7 +119,7 @@ capi! {
         give(LoggerHandle(Some(Arc::new(Stderr { least: level(log_level), prefix }))))
     }
     call rocksdb_logger_create_callback_logger(log_level: c_int, log: Option<LogLine>, state: *mut c_void) -> *mut LoggerHandle {
-        // Without a function lines go nowhere; there is no LOG then either.
+        // Without a function the lines are dropped; LOG is not written either.
         unsafe extern "C" fn nowhere(_: *mut c_void, _: c_uint, _: *mut c_char, _: usize) {}
         give(LoggerHandle(Some(Arc::new(UserLogger { least: level(log_level), log: log.unwrap_or(nowhere), state }))))
     }
@@ -126,7 +127,7 @@ capi! {
     call rocksdb_options_set_info_log(options: *mut OptionsHandle, logger: *const LoggerHandle) {
         if let (Some(options), Some(logger)) = (options.as_mut(), logger.as_ref()) { options.logger = logger.0.clone() }
     }
-    /// To be destroyed by the caller; another name of what the options have.
+    /// Returns a new handle for the options' logger, which the caller destroys.
     call rocksdb_options_get_info_log(options: *const OptionsHandle) -> *mut LoggerHandle {
         give(LoggerHandle(options.as_ref().and_then(|options| options.logger.clone())))
     }

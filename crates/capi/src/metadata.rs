@@ -1,5 +1,5 @@
-//! What a database consists of: live files and logs. Descriptions of files are put together by
-//! hand too, to import what was exported elsewhere.
+//! Metadata of a database: live files and logs. The caller can also build descriptions of files, to
+//! import those that were exported elsewhere.
 
 use crate::batch::Batch;
 use crate::boundary::*;
@@ -11,7 +11,7 @@ use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// `rocksdb_livefiles_t`: tables, with their texts as C has them.
+/// `rocksdb_livefiles_t`: tables, with their texts as C strings.
 #[derive(Debug, Default)]
 pub struct LiveFiles(pub(crate) Vec<Live>);
 
@@ -29,7 +29,7 @@ pub struct Live {
     largest_seq: u64,
     entries: u64,
     deletions: u64,
-    /// What is known of one that was exported, and nobody can set.
+    /// Fields of an exported file that C has no setters for.
     exported: Exported,
 }
 
@@ -49,12 +49,12 @@ fn c_path(path: &Path) -> CString {
     c_bytes(path.as_os_str().as_bytes())
 }
 
-/// The name as RocksDB has that of a live file: it begins with a slash.
+/// Returns the name in RocksDB's form for live files, which begins with a slash.
 fn name_of(file: &str) -> CString {
     c_bytes(format!("/{file}").as_bytes())
 }
 
-/// The user key of an internal key.
+/// Returns the user key of an internal key.
 fn user_key(internal: &[u8]) -> Vec<u8> {
     internal[..internal.len().saturating_sub(8)].to_vec()
 }
@@ -77,7 +77,8 @@ impl Live {
         }
     }
 
-    /// One that was exported. Compat: RocksDB tells neither its family nor how many entries it has.
+    /// Describes an exported file. Compat: RocksDB returns neither its family nor its number of
+    /// entries.
     pub(crate) fn exported(file: ExportedFile) -> Live {
         Live {
             name: name_of(&file.name),
@@ -98,7 +99,7 @@ impl Live {
         }
     }
 
-    /// As an import wants it.
+    /// Converts the description to that of an import.
     pub(crate) fn to_exported(&self) -> karstdb::Result<ExportedFile> {
         let name = self.name.to_str().map_err(|_| invalid(format!("{:?} is not UTF-8", self.name)))?;
         let level = u32::try_from(self.level);
@@ -117,7 +118,8 @@ impl Live {
     }
 }
 
-/// The tables of all families, with what their properties say. Opens those that are not open.
+/// Returns the tables of all families with the counts of their properties. Opens those that are
+/// closed.
 pub(crate) fn tables(db: &Db) -> Vec<LiveFile> {
     let mut tables: Vec<LiveFile> = db.live_files().into_iter().filter(|file| file.level.is_some()).collect();
     if tables.iter().all(|table| table.num_entries.is_some()) {
@@ -211,7 +213,7 @@ capi! {
     call rocksdb_livefile_set_largest_seqno(file: *mut Live, number: u64) { if let Some(file) = file.as_mut() { file.largest_seq = number } }
     call rocksdb_livefile_set_num_entries(file: *mut Live, count: u64) { if let Some(file) = file.as_mut() { file.entries = count } }
     call rocksdb_livefile_set_num_deletions(file: *mut Live, count: u64) { if let Some(file) = file.as_mut() { file.deletions = count } }
-    // It ends the handle of the file.
+    // The call destroys the handle of the file.
     call rocksdb_livefiles_add(files: *mut LiveFiles, file: *mut Live) {
         let file = take(file);
         if let Some(files) = files.as_mut() { files.0.extend(file) }
@@ -222,14 +224,14 @@ capi! {
     }
     attempt rocksdb_get_current_wal_file(db: *const Database) -> *mut Log { Ok(give(Log::new(of(db)?.db.get_current_wal_file()?))) }
     call rocksdb_wal_files_count(logs: *const Logs) -> usize { logs.as_ref().map_or(0, |logs| logs.0.len()) }
-    // One that `rocksdb_wal_files_destroy` ends.
+    // `rocksdb_wal_files_destroy` destroys the returned file.
     call rocksdb_wal_files_get_wal_file(logs: *const Logs, at: usize) -> *const Log {
         logs.as_ref().and_then(|logs| logs.0.get(at)).map_or(std::ptr::null(), std::ptr::from_ref)
     }
     call rocksdb_wal_files_destroy(logs: *mut Logs) { end(logs); }
     call rocksdb_wal_file_path_name(log: *const Log) -> *const c_char { log.as_ref().map_or(std::ptr::null(), |log| log.name.as_ptr()) }
     call rocksdb_wal_file_log_number(log: *const Log) -> u64 { log.as_ref().map_or(0, |log| log.file.number) }
-    // 0 of an archived one, 1 of one that is alive.
+    // 0 for an archived log, 1 for a live one.
     call rocksdb_wal_file_type(log: *const Log) -> c_int { log.as_ref().map_or(0, |log| (!log.file.archived).into()) }
     call rocksdb_wal_file_start_sequence(log: *const Log) -> u64 { log.as_ref().map_or(0, |log| log.file.start_sequence) }
     call rocksdb_wal_file_size_file_bytes(log: *const Log) -> u64 { log.as_ref().map_or(0, |log| log.file.size_bytes) }

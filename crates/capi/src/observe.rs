@@ -1,4 +1,4 @@
-//! Statistics, the perf context, and what memory is used.
+//! Statistics, the perf context, and memory use.
 
 use crate::boundary::*;
 use crate::cache::Cache;
@@ -19,12 +19,13 @@ pub struct Slice {
 
 impl Slice {
     pub(crate) fn of(bytes: Option<&[u8]>) -> Slice {
-        // Why not null for none: callers make slices of their languages of it, which must not be.
+        // Not null for `None`, because callers turn it into slices of their languages, which forbid
+        // null.
         let bytes = bytes.unwrap_or_default();
         Slice { data: bytes.as_ptr().cast(), size: bytes.len() }
     }
 
-    /// What C passes.
+    /// Returns the bytes of a slice that C passes.
     pub(crate) unsafe fn bytes<'a>(&self) -> &'a [u8] {
         unsafe { bytes(self.data, self.size) }
     }
@@ -34,7 +35,7 @@ impl Slice {
 #[derive(Debug, Default)]
 pub struct HistogramData(Histogram);
 
-/// `rocksdb_perfcontext_t`: the calling thread's, whichever that is.
+/// `rocksdb_perfcontext_t`: that of the thread that calls; the handle is not bound to one.
 #[derive(Debug)]
 pub struct PerfContext(());
 
@@ -55,14 +56,14 @@ pub struct MemoryUsage {
 }
 
 thread_local! {
-    /// Whether the calling thread has said what it counts, by a level or by a perf context.
+    /// True once the calling thread has set its level or created a perf context.
     static COUNTS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has the calling thread count from now on, unless it has set a level.
+/// Starts counting on the calling thread, unless it has set a level.
 ///
 /// Compat: every thread of RocksDB counts, at the level `rocksdb_enable_count`. Here a thread that
-/// never looks at its counts does not pay for them.
+/// never reads its counts does not pay for them.
 fn count_on_this_thread() {
     if !COUNTS.replace(true) {
         perf_context::set_level(PerfLevel::EnableCount);
@@ -156,7 +157,7 @@ capi! {
     call rocksdb_approximate_memory_usage_get_cache_total(usage: *const MemoryUsage) -> u64 { usage.as_ref().map_or(0, |usage| usage.caches) }
 }
 
-/// The metrics by RocksDB's numbers in C.
+/// Names of the metrics, at the index of RocksDB's number in C.
 pub(crate) const METRICS: &[&str] = &[
     "user_key_comparison_count",
     "block_cache_hit_count",

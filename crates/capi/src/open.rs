@@ -8,14 +8,14 @@ use karstdb::{Db, DbWithTtl, Error, ErrorKind, Options};
 use libc::{c_char, c_int, c_uchar};
 use std::path::Path;
 
-/// What a database is opened with: its path, its options and the families that are named.
+/// Arguments of an open call: path, options and names of column families.
 pub(crate) struct Wanted<'a> {
     pub(crate) path: &'a Path,
     pub(crate) options: Options,
     pub(crate) names: Vec<&'a str>,
 }
 
-/// The families that a caller names, as three arrays.
+/// Column families named by a caller, as three arrays.
 #[derive(Clone, Copy)]
 pub(crate) struct Named {
     pub(crate) count: c_int,
@@ -53,7 +53,7 @@ pub(crate) unsafe fn wanted<'a>(
     }
 }
 
-/// The handles of the families that were named, in their order.
+/// Stores handles of the named families, in their order.
 pub(crate) unsafe fn handles_out(db: &Db, wanted: &Wanted<'_>, named: Named) -> karstdb::Result<()> {
     let found = wanted.names.iter().map(|name| {
         db.column_family(name).ok_or_else(|| invalid(format!("column family {name:?} was not opened")))
@@ -65,7 +65,7 @@ pub(crate) unsafe fn handles_out(db: &Db, wanted: &Wanted<'_>, named: Named) -> 
     Ok(())
 }
 
-/// Opens for writing.
+/// Opens a database for writing.
 unsafe fn open(
     options: *const OptionsHandle,
     name: *const c_char,
@@ -78,12 +78,12 @@ unsafe fn open(
         Db::open_cf(wanted.path, &wanted.options, &wanted.names)?
     };
     unsafe { handles_out(&db, &wanted, named)? };
-    // Compat: whoever has opened a database finds in LOG what it was opened with.
+    // Compat: LOG contains the options by the time the open call returns.
     db.wait_for_info_log()?;
     Ok(give(Database::plain(db)))
 }
 
-/// Opens for writing, without what is later than a timestamp.
+/// Opens a database for writing and drops entries newer than a timestamp.
 unsafe fn open_and_trim(
     options: *const OptionsHandle,
     name: *const c_char,
@@ -97,7 +97,7 @@ unsafe fn open_and_trim(
     Ok(give(Database::plain(db)))
 }
 
-/// Opens for writing, with entries that expire after as many seconds as each family has.
+/// Opens a database for writing, with a TTL in seconds for each family.
 unsafe fn open_with_ttl(
     options: *const OptionsHandle,
     name: *const c_char,

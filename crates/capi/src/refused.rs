@@ -1,11 +1,12 @@
-//! The functions that are not served: each fails through `errptr` where it has one, else returns
-//! null or 0; and each says so once on stderr.
+//! Functions that are not implemented: each fails through `errptr` if it has one, else returns null
+//! or 0, and reports itself once on stderr.
 //!
-//! A row has the name, what is returned (`word`: a pointer, a number or nothing; `double`), how
-//! many arguments stand before `errptr`, and for the header the types in C, which
+//! A row has the name, the class of the returned type (`word`: a pointer, a number or nothing;
+//! `double`), the number of arguments before `errptr`, and for the header the types in C, which
 //! `cargo xtask peers` compares with RocksDB's.
-//! Why arguments are words: in the calling conventions of x86-64 and aarch64 Linux a pointer or
-//! whole number of any width takes a word's place, and one in floating point none, so a function
+//!
+//! Arguments are words because in the calling conventions of x86-64 and aarch64 Linux a pointer or
+//! whole number of any width takes a word's place, and a floating-point number none, so a function
 //! that only needs `errptr` need not know the types.
 
 use crate::boundary::{ErrPtr, attempt, not_supported, say_once};
@@ -16,7 +17,7 @@ fn refuse(name: &'static str) -> Error {
     not_supported(name)
 }
 
-/// A function that is refused, with its types in C.
+/// A refused function, with its types in C.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused {
     pub(crate) name: &'static str,
@@ -27,7 +28,7 @@ pub(crate) struct Refused {
 macro_rules! refused {
     ($($name:ident $what:ident $($error:ident $place:tt)? $returned:literal $arguments:literal;)*) => {
         $( refused!(@one $name $what $($error $place)?); )*
-        /// The functions that are refused.
+        /// All refused functions.
         pub(crate) const REFUSED: &[Refused] =
             &[$( Refused { name: stringify!($name), returned: $returned, arguments: $arguments } ),*];
     };

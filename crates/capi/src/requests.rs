@@ -17,7 +17,7 @@ use karstdb::{
 use libc::{c_char, c_int, c_uchar, c_void};
 use std::time::Duration;
 
-/// Handles around the options of a call, with what is remembered besides.
+/// Defines handles around the options of a call, with its remembered settings.
 macro_rules! handles {
     ($($(#[$about:meta])* $handle:ident($options:ty);)*) => {$(
         $(#[$about])*
@@ -68,9 +68,9 @@ handles! {
     CreateBackup(CreateBackupOptions);
     /// `rocksdb_restore_options_t`.
     Restore(RestoreOptions);
-    /// `rocksdb_wal_readoptions_t`. All that is read of a log is verified.
+    /// `rocksdb_wal_readoptions_t`. Logs are always verified.
     WalRead(());
-    /// `rocksdb_envoptions_t`. Files are read and written as their environment does.
+    /// `rocksdb_envoptions_t`. The environment decides how files are read and written.
     EnvOptions(());
 }
 
@@ -78,7 +78,7 @@ handles! {
 #[derive(Debug)]
 pub struct BackupSettings {
     pub(crate) options: BackupEngineOptions,
-    /// Where the backups are, if that is told.
+    /// Environment of the backups, if set.
     pub(crate) env: Option<Env>,
     kept: Kept,
 }
@@ -87,7 +87,7 @@ pub struct BackupSettings {
 #[derive(Debug)]
 pub struct CompactionSettings {
     pub(crate) options: CompactFilesOptions,
-    /// Cancels a compaction, if it is not null. The caller keeps it.
+    /// Flag that cancels a compaction, or null. The caller owns it.
     pub(crate) canceled: *mut c_uchar,
     kept: Kept,
 }
@@ -100,7 +100,7 @@ impl Default for CompactionSettings {
 }
 
 impl WalRead {
-    /// Those of a new handle. What is read is verified, and that is the default of the setting too.
+    /// Returns the options of a new handle; verification is on, as it always is.
     fn defaults() -> Self {
         let mut options = WalRead::new(());
         options.kept.set("rocksdb_wal_readoptions_set_verify_checksums", 1_u8.number());
@@ -109,7 +109,7 @@ impl WalRead {
 }
 
 impl EnvOptions {
-    /// Those of a new handle, as RocksDB has them.
+    /// Returns the options of a new handle, with RocksDB's defaults.
     fn defaults() -> Self {
         let mut options = EnvOptions::new(());
         for set in [
@@ -125,17 +125,17 @@ impl EnvOptions {
     }
 }
 
-/// `rocksdb_hyper_clock_cache_options_t`: the header has two types.
+/// `rocksdb_hyper_clock_cache_options_t`: the header has two names of the type.
 pub type HyperClockSettings = CacheSettings;
 
-/// How the log is flushed.
+/// Options of a flush of the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WalFlushOptions {
     pub(crate) sync: bool,
 }
 
-/// `rocksdb_optimistictransactiondb_lock_buckets_t`: how many there are. Each database that is
-/// opened with them has as many of its own.
+/// `rocksdb_optimistictransactiondb_lock_buckets_t`: a number of buckets. Each database opened with
+/// them allocates that number for itself.
 #[derive(Debug)]
 pub struct LockBuckets {
     count: u32,
@@ -144,7 +144,7 @@ pub struct LockBuckets {
 const SHARED_BUCKETS: &str = "rocksdb_optimistictransactiondb_options_set_shared_lock_buckets";
 
 impl OptimisticDbSettings {
-    /// What a database is opened with: shared buckets go before their number.
+    /// Returns the options to open a database with: shared buckets override the number.
     pub(crate) fn effective(&self) -> OptimisticTransactionDbOptions {
         match self.kept.has(SHARED_BUCKETS) {
             true => {
@@ -155,8 +155,8 @@ impl OptimisticDbSettings {
     }
 }
 
-/// Read options of a call that verifies files; null for the defaults. Of what they say nothing
-/// counts there but the time limits, which such a call does not keep.
+/// Checks the read options of a call that verifies files; null for the defaults. Fails for the time
+/// limits, which such a call does not enforce; the other fields are ignored.
 pub(crate) unsafe fn verifying(options: *const Read) -> karstdb::Result<()> {
     let options = unsafe { reading(options) };
     match (options.io_timeout, options.deadline) {
@@ -165,14 +165,14 @@ pub(crate) unsafe fn verifying(options: *const Read) -> karstdb::Result<()> {
     }
 }
 
-/// Read options; null for the defaults.
+/// Returns the read options of a handle; the defaults for null.
 pub(crate) unsafe fn reading(options: *const Read) -> ReadOptions {
     let Some(read) = (unsafe { options.as_ref() }) else { return ReadOptions::default() };
     let mut options = read.options.clone();
     let deadline = u64::of(read.kept.get(DEADLINE));
     if deadline > 0 {
-        // Why this one: the clocks of environments in C agree, and time by the calendar may be set
-        // meanwhile.
+        // The deadline, in Unix time, is converted to the monotonic clock, which all environments
+        // of C share, because the calendar time may be set meanwhile.
         let clock = Env::posix();
         let left = Duration::from_micros(deadline).saturating_sub(clock.unix_time());
         options.deadline = Some(clock.now() + left);
@@ -205,7 +205,7 @@ impl Read {
 }
 
 impl BackupSettings {
-    /// Those of a new handle.
+    /// Returns the options of a new handle.
     pub(crate) fn in_folder(options: BackupEngineOptions) -> Self {
         BackupSettings { options, env: None, kept: Kept::default() }
     }
@@ -217,7 +217,7 @@ impl Default for Restore {
     }
 }
 
-/// A field as C has it.
+/// Conversion of a field to and from its C type.
 trait Field<C> {
     fn assign(&mut self, value: C);
     fn read(&self) -> C;
@@ -265,7 +265,7 @@ impl Field<c_int> for CpuPriority {
     }
 }
 
-/// That the size is in the name, among the numbers of namings.
+/// Bit of a naming's number: the file's size is in the name.
 const INCLUDES_FILE_SIZE: c_int = c_int::MIN;
 
 impl Field<c_int> for ShareFilesNaming {
@@ -315,7 +315,7 @@ impl Field<c_int> for BlobGarbageCollectionPolicy {
     }
 }
 
-/// A part of a whole; what is none counts as not set.
+/// A fraction; a number outside of 0..=1 means not set.
 impl Field<f64> for Option<f64> {
     fn assign(&mut self, value: f64) {
         *self = (0.0..=1.0).contains(&value).then_some(value);
@@ -407,7 +407,7 @@ impl Field<c_int> for WritePolicy {
         *self = match value {
             0 => WritePolicy::WriteCommitted,
             1 => WritePolicy::WritePrepared,
-            // Opening refuses it.
+            // Opening fails with it.
             _ => WritePolicy::WriteUnprepared,
         };
     }
@@ -420,7 +420,7 @@ impl Field<c_int> for WritePolicy {
     }
 }
 
-/// Setters and getters of fields, and of what is remembered.
+/// Exports setters and getters of fields, and of remembered settings.
 macro_rules! fields {
     (served { $($set:ident $name:ident $handle:ident $c:ident $($field:ident).+;)* } kept { $($kset:ident $kname:ident $khandle:ident $kc:ident $key:ident;)* }) => {
         $( fields!(@served $set $name $handle $c $($field).+); )*
@@ -499,7 +499,7 @@ capi! {
         if let Some(options) = options.as_mut() { options.kept.set(TAILING, tailing.number()) }
     }
     call rocksdb_readoptions_get_tailing(options: *const Read) -> c_uchar { options.as_ref().is_some_and(Read::is_tailing).into() }
-    // Why the number too: one that is no naming is told as it was given, as RocksDB does.
+    // The number is kept too, because RocksDB's getter returns an invalid naming unchanged.
     call rocksdb_backup_engine_options_set_share_files_with_checksum_naming(options: *mut BackupSettings, naming: c_int) {
         if let Some(options) = options.as_mut() {
             options.options.share_files_with_checksum_naming.assign(naming);
@@ -513,12 +513,12 @@ capi! {
         };
         options.as_ref().map_or(0, told)
     }
-    // In microseconds of Unix time; 0 for none.
+    // Microseconds of Unix time; 0 for none.
     call rocksdb_readoptions_set_deadline(options: *mut Read, micros: u64) {
         if let Some(options) = options.as_mut() { options.kept.set(DEADLINE, micros.number()) }
     }
     call rocksdb_readoptions_get_deadline(options: *const Read) -> u64 { options.as_ref().map_or(0, |options| u64::of(options.kept.get(DEADLINE))) }
-    // There are no indexes of the user's own, so that there is none to clear or to name.
+    // User-defined indexes do not exist here, so there is nothing to clear or to name.
     call rocksdb_readoptions_clear_table_index_factory(_options: *mut Read) {}
     call rocksdb_readoptions_get_table_index_factory_name(_options: *const Read, size: *mut usize) -> *const c_char {
         lend_or_null(None, size)
@@ -527,14 +527,14 @@ capi! {
     call rocksdb_size_approximation_options_destroy(options: *mut SizeApproximation) { end(options); }
     call rocksdb_flushwaloptions_create() -> *mut WalFlush {
         let mut options = WalFlush::new(WalFlushOptions::default());
-        // RocksDB's default: not by the rate limiter.
+        // RocksDB's default: not limited by the rate limiter.
         options.kept.set("rocksdb_flushwaloptions_set_rate_limiter_priority", 4_i32.number());
         give(options)
     }
     call rocksdb_flushwaloptions_destroy(options: *mut WalFlush) { end(options); }
     call rocksdb_optimistictransactiondb_options_create() -> *mut OptimisticDbSettings {
         let mut options = OptimisticDbSettings::new(OptimisticTransactionDbOptions::default());
-        // RocksDB's default: at the same time.
+        // RocksDB's default: parallel validation.
         options.kept.set("rocksdb_optimistictransactiondb_options_set_validate_policy", 1_i32.number());
         give(options)
     }
@@ -580,19 +580,19 @@ capi! {
     call rocksdb_optimistictransaction_options_destroy(options: *mut OptimisticSettings) { end(options); }
 }
 
-/// What is remembered besides numbers.
+/// Remembered settings other than numbers.
 mod remembered {
     use super::*;
     capi! {
-        // RocksDB notes in the status of a read that succeeds that a key has more operands, and C
-        // does not see such a status.
+        // RocksDB reports in the status of a successful read that a key has more operands than
+        // this; C does not see such a status.
         call rocksdb_readoptions_has_merge_operand_count_threshold(options: *const Read) -> c_uchar {
             options.as_ref().is_some_and(|options| options.kept.has(MERGE_OPERANDS)).into()
         }
         call rocksdb_readoptions_clear_merge_operand_count_threshold(options: *mut Read) {
             if let Some(options) = options.as_mut() { options.kept.forget(MERGE_OPERANDS) }
         }
-        // It is for file systems of RocksDB's users.
+        // Only file systems of RocksDB's users read it.
         call rocksdb_readoptions_set_request_id(options: *mut Read, id: *const c_char, length: usize) {
             if let Some(options) = options.as_mut() { options.kept.set_bytes(REQUEST_ID, bound(id, length)) }
         }

@@ -1,9 +1,9 @@
-//! The functions that RocksDB 7.8 exported and a later release has taken out of `rocksdb/c.h`: a
-//! program that was linked with `librocksdb.so.7.8` starts only if they are there.
+//! Functions that RocksDB 7.8 exported and a later release removed from `rocksdb/c.h`. A program
+//! linked with `librocksdb.so.7.8` does not start without them.
 //!
-//! They are exported and in no header, as a program that is compiled against a later one cannot
-//! name them. Those whose option is gone from RocksDB remember what they are given, so that the
-//! getter answers, and are named on stderr when a database is opened, as others without effect are.
+//! They are exported but in no header, because a program compiled against a later one cannot name
+//! them. Functions of options that RocksDB has removed remember their value for the getter, and are
+//! named on stderr when a database is opened, like other settings without effect.
 
 use crate::boundary::*;
 use crate::cache::Cache;
@@ -24,7 +24,7 @@ unsafe fn set(options: *mut OptionsHandle, name: &'static str, value: impl CNumb
     }
 }
 
-/// What was set, or RocksDB's default.
+/// Returns the set value, or RocksDB's default.
 unsafe fn get<C: CNumber>(options: *const OptionsHandle, name: &str, default: C) -> C {
     let set = unsafe { options.as_ref() }.filter(|options| options.kept.has(name));
     set.map_or(default, |options| C::of(options.kept.get(name)))
@@ -33,7 +33,7 @@ unsafe fn get<C: CNumber>(options: *const OptionsHandle, name: &str, default: C)
 mod served {
     use super::*;
     capi! {
-        // Legacy Bloom filters are built by `format_version` alone, as in later releases.
+        // `format_version` alone selects legacy Bloom filters, as in later releases.
         call rocksdb_filterpolicy_create_bloom_format(bits: f64, _original_format: bool) -> *mut FilterPolicy { give(FilterPolicy::bloom(bits)) }
         call rocksdb_filterpolicy_create_ribbon_format(bits: f64, bloom_before_level: c_int) -> *mut FilterPolicy { give(FilterPolicy::ribbon(bits, bloom_before_level)) }
         // Compat: an iterator that is managed fails, as in RocksDB 7.8.
@@ -61,16 +61,16 @@ mod kept {
 mod refused {
     use super::*;
     capi! {
-        // It has no errptr, and RocksDB's says only in LOG that it left a file where it was.
+        // Has no errptr; RocksDB's function reports only in LOG that it did not delete a file.
         call rocksdb_delete_file(_db: *const Database, _name: *const c_char) {
             say_once("rocksdb_delete_file", "not supported, the file stays; rocksdb_delete_file_in_range deletes files");
         }
     }
 }
 
-/// Those that do what RocksDB 7.8's do.
+/// Functions that behave like RocksDB 7.8's.
 pub(crate) const SERVED: &[Signature] = served::NAMES;
-/// Those that only remember what they are given.
+/// Functions that only remember their value.
 pub(crate) const KEPT: &[Signature] = kept::NAMES;
-/// Those that do nothing.
+/// Functions that do nothing.
 pub(crate) const REFUSED: &[Signature] = refused::NAMES;

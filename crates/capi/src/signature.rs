@@ -1,18 +1,18 @@
-//! What the macros note of each function that they export.
+//! Signatures of exported functions, recorded by the macros that export them.
 
-/// An exported function as its source has it.
+/// An exported function as its source declares it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signature {
-    /// What its documentation says, by lines.
+    /// The lines of its documentation.
     pub(crate) about: &'static [&'static str],
-    /// `call` or `attempt`, and its name.
+    /// `call` or `attempt`, and the function's name.
     pub(crate) head: &'static str,
     pub(crate) arguments: &'static [(&'static str, &'static str)],
-    /// Empty: nothing.
+    /// Returned type in Rust; empty for none.
     pub(crate) returned: &'static str,
 }
 
-/// The signature of a setter or getter.
+/// Builds the signature of a setter or getter.
 macro_rules! accessor {
     (set $name:ident $handle:ident $c:ident) => {
         $crate::signature::Signature {

@@ -1,4 +1,4 @@
-//! Tables that are made outside of a database.
+//! Writers of table files outside of a database.
 
 use crate::boundary::*;
 use crate::options::OptionsHandle;

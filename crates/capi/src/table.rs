@@ -1,14 +1,14 @@
-//! The list of all functions, and what becomes of a call of each.
+//! The list of all functions, and how each is served.
 
 use crate::refused::REFUSED;
 use crate::signature::Signature;
 
-/// What a function does.
+/// Behaviour of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Served {
-    /// What RocksDB's does.
+    /// It behaves like RocksDB's.
     Yes,
-    /// It remembers what it is given, and nothing else comes of it.
+    /// It remembers its value, without any other effect.
     NoEffect,
     /// It fails through `errptr`, or returns null or 0.
     Refused,
@@ -19,11 +19,11 @@ pub enum Served {
 pub struct Function {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its behaviour.
     pub served: Served,
 }
 
-/// The files whose functions are all served.
+/// Functions of the files that are served entirely.
 fn served() -> impl Iterator<Item = &'static Signature> {
     const FILES: &[&[Signature]] = &[
         crate::allocator::NAMES,
@@ -59,13 +59,13 @@ fn served() -> impl Iterator<Item = &'static Signature> {
     FILES.iter().chain(in_groups.into_iter().flatten()).flat_map(|file| file.iter())
 }
 
-/// Those that only remember what is no number.
+/// Functions that only remember a setting other than a number.
 fn remembered() -> impl Iterator<Item = &'static Signature> {
     let options = crate::options::REMEMBERED.iter().flat_map(|file| file.iter());
     options.chain(crate::requests::REMEMBERED)
 }
 
-/// All functions of RocksDB's API that are not refused.
+/// Returns all functions of RocksDB's API that are not refused.
 pub(crate) fn signatures() -> impl Iterator<Item = &'static Signature> {
     served()
         .chain(crate::options::CUCKOO)
@@ -74,8 +74,8 @@ pub(crate) fn signatures() -> impl Iterator<Item = &'static Signature> {
         .chain(crate::requests::SIGNATURES)
 }
 
-/// The functions that are exported for programs linked with RocksDB 7.8, and that no header has, by
-/// name.
+/// Returns the functions exported for programs linked with RocksDB 7.8, which no header has, sorted
+/// by name.
 pub fn retired_functions() -> Vec<Function> {
     let of = |signatures: &'static [Signature], served| {
         signatures.iter().map(move |signature| Function { name: signature.name(), served })
@@ -88,7 +88,7 @@ pub fn retired_functions() -> Vec<Function> {
     all
 }
 
-/// All functions of RocksDB's API, by name.
+/// Returns all functions of RocksDB's API, sorted by name.
 pub fn functions() -> Vec<Function> {
     let served = served().map(Signature::name).chain(crate::requests::SERVED.iter().copied());
     let by_name = crate::options::SERVED.iter().map(|(name, honoured)| Function {

@@ -1,12 +1,12 @@
-//! What a table says of itself, for callbacks that are shown it: `rocksdb_table_properties_t`.
+//! `rocksdb_table_properties_t`: a table's properties, for callbacks.
 //!
-//! The handle is the engine's own value, lent for the call; texts lie in it.
+//! The handle is the engine's own value, valid during the call; texts lie in it.
 
 use crate::boundary::*;
 use karstdb::format::TableProperties;
 use libc::{c_char, c_uchar};
 
-/// The name under which RocksDB keeps the times of sequence numbers.
+/// Name of the property in which RocksDB stores the times of sequence numbers.
 const SEQNO_TO_TIME: &[u8] = b"rocksdb.seqno.time.map";
 
 macro_rules! getters {
@@ -36,7 +36,7 @@ macro_rules! getters {
     };
 }
 
-/// Lends bytes of a table's properties; none of a null handle.
+/// Returns bytes of a table's properties; empty for a null handle.
 unsafe fn text_of(
     table: *const TableProperties,
     size: *mut usize,
@@ -51,7 +51,7 @@ unsafe fn text_of(
     }
 }
 
-/// What a collector has added, by its place; empty behind the last.
+/// Returns a user-collected property by its index; empty behind the last.
 fn collected(table: &TableProperties, at: usize) -> (&[u8], &[u8]) {
     table.user_collected.iter().nth(at).map(|(key, value)| (&**key, &**value)).unwrap_or_default()
 }
@@ -66,7 +66,7 @@ capi! {
     call rocksdb_table_properties_seqno_to_time_mapping(table: *const TableProperties, size: *mut usize) -> *const c_char {
         text_of(table, size, |table| table.user_collected.get(SEQNO_TO_TIME).map(Vec::as_slice).unwrap_or_default())
     }
-    // No collector that can be had from C tells anything for people, with RocksDB either.
+    // 0: no collector that C can create adds readable properties, in RocksDB either.
     call rocksdb_table_properties_readable_properties_count(_table: *const TableProperties) -> usize { 0 }
     call rocksdb_table_properties_readable_properties_key_at(_table: *const TableProperties, _at: usize, size: *mut usize) -> *const c_char {
         lend_or_null(None, size)

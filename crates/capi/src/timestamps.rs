@@ -1,8 +1,8 @@
 //! Keys with user-defined timestamps: their comparators, writes, reads, tables and history, and the
 //! transactions that write them.
 //!
-//! In: keys, and timestamps as bytes beside them. Out: what the engine's calls with timestamps do,
-//! with RocksDB's conventions: a timestamp that is told comes from malloc, as a value does.
+//! In: keys, and timestamps as bytes beside them. Out: calls of the engine's functions with
+//! timestamps, by RocksDB's conventions: a returned timestamp comes from malloc, like a value.
 
 use crate::batch::{Batch, change};
 use crate::boundary::*;
@@ -25,7 +25,7 @@ type CompareBare =
     unsafe extern "C" fn(*mut c_void, *const c_char, usize, c_uchar, *const c_char, usize, c_uchar) -> c_int;
 type TimestampSize = unsafe extern "C" fn(*mut c_void, u32) -> usize;
 
-/// A user's order of keys with timestamps.
+/// A user's comparator of keys with timestamps.
 #[derive(Debug)]
 struct TimedOrder {
     state: State,
@@ -41,7 +41,7 @@ impl UserComparator for TimedOrder {
     }
 
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
-        // SAFETY: the user's function, on bytes that are there for the call.
+        // SAFETY: the user's function; the bytes are valid during the call.
         unsafe { (self.compare)(self.state.state, at(a), a.len(), at(b), b.len()) }.cmp(&0)
     }
 
@@ -50,9 +50,9 @@ impl UserComparator for TimedOrder {
     }
 
     fn compare_timestamps(&self, a: &[u8], b: &[u8]) -> Ordering {
-        // Compat: without a function all are equal.
+        // Compat: without a function all timestamps are equal.
         let Some(compare) = self.compare_timestamps else { return Ordering::Equal };
-        // SAFETY: the user's function, on bytes that are there for the call.
+        // SAFETY: the user's function; the bytes are valid during the call.
         unsafe { compare(self.state.state, at(a), a.len(), at(b), b.len()) }.cmp(&0)
     }
 
@@ -63,15 +63,15 @@ impl UserComparator for TimedOrder {
     ) -> Ordering {
         let Some(compare) = self.compare_bare else { return self.compare(a, b) };
         let state = self.state.state;
-        // SAFETY: the user's function, on bytes that are there for the call.
+        // SAFETY: the user's function; the bytes are valid during the call.
         unsafe { compare(state, at(a), a.len(), timed_a.into(), at(b), b.len(), timed_b.into()) }.cmp(&0)
     }
 }
 
-/// A value, and the timestamp that it was written with.
+/// A value with its timestamp, or `None` for an absent key.
 type Timed = Option<(Pinned, Vec<u8>)>;
 
-/// Compat: where there are no timestamps a value has an empty one.
+/// Returns the value of a key. Compat: the timestamp is empty in a family without timestamps.
 fn get(own: &Database, options: &ReadOptions, family: &ColumnFamily, key: &[u8]) -> karstdb::Result<Timed> {
     let (value, timestamp) = match family.comparator().timestamp_size() {
         0 => (own.db.get_cf(options, family, key)?, Vec::new()),
@@ -83,8 +83,8 @@ fn get(own: &Database, options: &ReadOptions, family: &ColumnFamily, key: &[u8])
     Ok(own.shown(value)?.map(|value| (value, timestamp)))
 }
 
-/// Compat: where RocksDB leaves the timestamp of a key that is not there as the caller has it, null
-/// is told here.
+/// Returns a value and stores its timestamp. Compat: for an absent key the timestamp is null, where
+/// RocksDB leaves the caller's variable unchanged.
 unsafe fn timed_out(
     found: Timed,
     length: *mut usize,
@@ -98,7 +98,7 @@ unsafe fn timed_out(
     }
 }
 
-/// The values of keys, each of its family, at one moment.
+/// Returns the values of keys, each of its family, all at one snapshot.
 unsafe fn multi_get(
     own: &Database,
     options: *const Read,
@@ -139,7 +139,7 @@ fn multi_get_of(
     found.map(|found| found?.map_or(Ok(None), |(value, at)| shown(value, at.to_vec()))).collect()
 }
 
-/// Where the answers of a `multi_get` go.
+/// Destination arrays of a `multi_get`.
 struct Answers {
     values: *mut *mut c_char,
     lengths: *mut usize,
@@ -166,18 +166,18 @@ impl Answers {
     }
 }
 
-/// The sizes that a callback tells by the ids of column families.
+/// Returns a function from a column family's id to the size of its timestamps, by the callback.
 unsafe fn sizes(
     state: *mut c_void,
     size: Option<TimestampSize>,
 ) -> karstdb::Result<impl Fn(u32) -> Option<usize>> {
     let size = size.ok_or_else(|| invalid("nothing says how large timestamps are"))?;
-    // SAFETY: the user's function on the user's state. Compat: the greatest number says that the
-    // column family is not known.
+    // SAFETY: the user's function on the user's state. Compat: the greatest number stands for an
+    // unknown column family.
     Ok(move |family| Some(unsafe { size(state, family) }).filter(|bytes| *bytes != usize::MAX))
 }
 
-/// The calls that write one key, with the family and without.
+/// Exports the calls that write one key, with and without a column family.
 macro_rules! writes {
     ($($plain:ident $cf:ident $write:ident;)*) => {
         capi! {
@@ -265,7 +265,7 @@ mod others {
             if let Some(options) = options.as_mut() { options.options.full_history_ts_low = bound(ts, tslen).map(<[u8]>::to_vec) }
         }
 
-        // Compat: the comparator that counts is that of the options, as in RocksDB.
+        // Compat: the comparator of the options is used, as in RocksDB.
         call rocksdb_sstfilewriter_create_with_comparator(_env: *const EnvOptions, options: *const OptionsHandle, _comparator: *const ComparatorHandle) -> *mut Writer {
             let made = of(options).and_then(|options| SstFileWriter::create(&options.to_options(&[])?));
             or_say("rocksdb_sstfilewriter_create_with_comparator", made).map_or(std::ptr::null_mut(), Writer::given)

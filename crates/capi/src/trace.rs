@@ -1,4 +1,4 @@
-//! Traces of what is asked of a database, read and replayed.
+//! Traces of a database's operations: recording, reading and replay.
 
 use crate::boundary::*;
 use crate::cache::Environment;
@@ -16,7 +16,7 @@ use libc::{c_char, c_uchar};
 #[derive(Debug, Default)]
 pub struct TraceSettings(TraceOptions);
 
-/// `rocksdb_trace_reader_t`: none once it was closed.
+/// `rocksdb_trace_reader_t`; `None` once it is closed.
 #[derive(Debug)]
 pub struct TraceReaderHandle(Option<FileTraceReader>);
 
@@ -27,12 +27,12 @@ pub struct ReplaySettings(ReplayOptions);
 /// `rocksdb_replayer_t`.
 pub struct ReplayerHandle(Replayer);
 
-/// The environment of a handle, or of the database.
+/// Returns the environment of a handle; the database's for null.
 unsafe fn env_or_own(env: *const Environment, db: &Database) -> &Env {
     unsafe { env.as_ref() }.map_or(db.db.env(), |env| &env.0)
 }
 
-/// Where a trace of `db` is written.
+/// Creates the file of a trace of `db`.
 unsafe fn writer(
     db: &Database,
     env: *const Environment,
@@ -41,12 +41,12 @@ unsafe fn writer(
     unsafe { FileTraceWriter::create(env_or_own(env, db), path(trace_path)?) }
 }
 
-/// The reader of a handle that was not closed.
+/// Returns the reader of a handle; fails if it is closed.
 unsafe fn open_reader<'a>(reader: *mut TraceReaderHandle) -> karstdb::Result<&'a mut FileTraceReader> {
     unsafe { of_mut(reader)? }.0.as_mut().ok_or_else(|| invalid("the reader of the trace is closed"))
 }
 
-/// A field of options, or of those that are the default.
+/// Returns a field of options; the default for null.
 unsafe fn field<T: Default, V>(options: *const T, get: impl FnOnce(&T) -> V) -> V {
     match unsafe { options.as_ref() } {
         Some(options) => get(options),
@@ -54,7 +54,7 @@ unsafe fn field<T: Default, V>(options: *const T, get: impl FnOnce(&T) -> V) -> 
     }
 }
 
-/// Changes options, if there are any.
+/// Changes options, unless they are null.
 unsafe fn change<T>(options: *mut T, set: impl FnOnce(&mut T)) {
     if let Some(options) = unsafe { options.as_mut() } {
         set(options);
@@ -75,8 +75,8 @@ capi! {
 
     attempt rocksdb_start_trace(db: *const Database, env: *const Environment, _env_options: *const EnvOptions, options: *const TraceSettings, trace_path: *const c_char) {
         let db = of(db)?;
-        // Compat: a trace that runs is given up. Here it gets its end, before the file is made, as
-        // that may be the same. What comes of it nobody is told, as with RocksDB.
+        // Compat: a running trace is abandoned, and its error dropped, as in RocksDB. Here it is
+        // ended first, because the new trace may have the same file.
         drop(db.db.end_trace());
         db.db.start_trace(field(options, |options| options.0), Box::new(writer(db, env, trace_path)?))
     }
@@ -88,7 +88,7 @@ capi! {
     }
     attempt rocksdb_end_io_trace(db: *const Database) {
         match of(db)?.db.end_io_trace() {
-            // Compat: none to end is no error.
+            // Compat: it is no error if no trace runs.
             Err(error) if error.kind() == ErrorKind::InvalidArgument => Ok(()),
             outcome => outcome,
         }

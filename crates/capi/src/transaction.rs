@@ -1,4 +1,4 @@
-//! Transactions, of both kinds of database.
+//! Transactions of both kinds of database.
 
 use crate::batch::Batch;
 use crate::boundary::*;
@@ -20,25 +20,26 @@ use libc::{c_char, c_uchar};
 pub struct TransactionHandle {
     pub(crate) inner: Kind,
     pub(crate) db: Db,
-    /// The snapshots that handles were given out to.
+    /// Snapshots that handles point to.
     #[allow(clippy::vec_box, reason = "handles point to them")]
     lent: Vec<Box<Snapshot>>,
     name: Vec<u8>,
     again: Again,
-    /// It has ended, and is begun anew by what is done next.
+    /// It has ended; the next call begins it anew.
     is_over: bool,
-    /// The snapshot that it had when it ended. Compat: it has the same one when it is begun anew.
+    /// The snapshot at the end. Compat: the transaction has it again when it is begun anew.
     snapshot: Option<Snapshot>,
-    /// What was set to read at and to commit at. Compat: it lasts beyond a rollback.
+    /// Timestamps set for reads and for the commit. Compat: they last beyond a rollback.
     timestamps: (Option<u64>, Option<u64>),
 }
 
-/// How a transaction is begun once more.
+/// Arguments to begin a transaction anew.
 #[derive(Clone, Debug)]
 pub(crate) enum Again {
     Locking(TransactionDb, WriteOptions, TransactionOptions),
     Optimistic(OptimisticTransactionDb, WriteOptions, OptimisticTransactionOptions),
-    /// It was found prepared when the database was opened.
+    /// The transaction was recovered as prepared when the database was opened; it is not begun
+    /// anew.
     Never,
 }
 
@@ -46,16 +47,16 @@ pub(crate) enum Again {
 pub(crate) enum Kind {
     Locking(Box<Transaction>),
     Optimistic(Box<OptimisticTransaction>),
-    /// It was given to an asynchronous commit; the handle refuses everything.
+    /// It was moved to an asynchronous commit; the handle refuses all calls.
     Committing,
 }
 
-/// What a transaction says that was given to a commit.
+/// Returns the error of calls on a transaction that was moved to an asynchronous commit.
 pub(crate) fn committing() -> karstdb::Error {
     invalid("the transaction was given to karst_transaction_commit_async")
 }
 
-/// What a call gets of a transaction that was given away.
+/// Result of a call on a transaction that was moved to an asynchronous commit.
 trait GivenAway {
     fn given_away() -> Self;
 }
@@ -72,7 +73,7 @@ impl<T> GivenAway for Option<T> {
     }
 }
 
-/// The same call on whichever transaction there is.
+/// Calls a method of the transaction, of either kind.
 macro_rules! on {
     ($handle:expr, $transaction:ident => $call:expr) => {
         match &mut $handle.inner {
@@ -84,7 +85,7 @@ macro_rules! on {
 }
 
 impl TransactionHandle {
-    /// Begins one.
+    /// Begins a transaction; `None` if it cannot be begun anew.
     pub(crate) fn new(again: Again, db: &Db) -> Option<TransactionHandle> {
         let inner = again.begin()?;
         Some(TransactionHandle {
@@ -106,7 +107,7 @@ impl TransactionHandle {
         give(TransactionHandle { inner, db, lent, name, again, is_over, snapshot: None, timestamps })
     }
 
-    /// Another handle, for a transaction that is given away.
+    /// Returns a second handle for a transaction that is moved to an asynchronous commit.
     pub(crate) fn same(&self) -> TransactionHandle {
         TransactionHandle {
             inner: Kind::Committing,
@@ -124,7 +125,8 @@ impl TransactionHandle {
         TransactionHandle { inner, ..self }
     }
 
-    /// Compat: RocksDB's transaction takes more once it was rolled back, unless it was prepared.
+    /// Rolls back. Compat: RocksDB's transaction can be used after a rollback, unless it was
+    /// prepared.
     fn rollback(&mut self) -> karstdb::Result<()> {
         self.revive()?;
         let was_prepared = match &self.inner {
@@ -137,7 +139,7 @@ impl TransactionHandle {
         Ok(())
     }
 
-    /// Compat: RocksDB's optimistic transaction takes more once it was committed.
+    /// Commits. Compat: RocksDB's optimistic transaction can be used after its commit.
     fn commit(&mut self) -> karstdb::Result<()> {
         self.revive()?;
         let snapshot = on!(self, transaction => transaction.snapshot().cloned());
@@ -148,7 +150,7 @@ impl TransactionHandle {
         Ok(())
     }
 
-    /// Begins anew after its end.
+    /// Begins the transaction anew if it has ended.
     fn revive(&mut self) -> karstdb::Result<()> {
         if !self.is_over {
             return Ok(());
@@ -162,7 +164,8 @@ impl TransactionHandle {
             transaction.set_name(&self.name)?;
         }
         if let Kind::Locking(transaction) = &mut self.inner {
-            // Why in this order: it was allowed before, in whatever order it was set.
+            // Commit timestamp first, because setting it fails if it is not above the read
+            // timestamp, and the original calls may have come in either order.
             let (read, commit) = self.timestamps;
             commit.into_iter().try_for_each(|at| transaction.set_commit_timestamp(at))?;
             read.into_iter().try_for_each(|at| transaction.set_read_timestamp_for_validation(at))?;
@@ -171,7 +174,7 @@ impl TransactionHandle {
         Ok(())
     }
 
-    /// What was written so far; nothing once the transaction has ended.
+    /// Returns the writes so far; `None` once the transaction has ended.
     pub(crate) fn indexed_batch(&self) -> Option<&WriteBatchWithIndex> {
         match &self.inner {
             Kind::Locking(transaction) => transaction.write_batch(),
@@ -180,7 +183,7 @@ impl TransactionHandle {
         }
     }
 
-    /// The transaction, if it is one that locks, which alone have timestamps.
+    /// Returns a locking transaction; optimistic ones have no timestamps and fail.
     fn with_timestamps(&mut self) -> karstdb::Result<&mut Transaction> {
         self.revive()?;
         match &mut self.inner {
@@ -233,8 +236,8 @@ impl TransactionHandle {
         }
     }
 
-    /// Adds what a batch has, as if each operation was called: keys are locked, or validated when
-    /// it commits.
+    /// Adds the operations of a batch as if each was called: keys are locked, or validated at the
+    /// commit.
     pub(crate) fn rebuild(&mut self, batch: &karstdb::WriteBatch) -> karstdb::Result<()> {
         let families = self.db.column_families();
         let family = |id: u32| {
@@ -242,7 +245,7 @@ impl TransactionHandle {
             found.ok_or_else(|| invalid(format!("the batch names column family {id}, which is not open")))
         };
         for op in batch.iter() {
-            // Why without timestamps: those come with the commit.
+            // Without timestamps, because the commit sets them.
             let op = match (op.column_family(), op.key()) {
                 (Some(cf), Some(key)) => op.with_key(family(cf.0)?.comparator().bare(key)),
                 _ => op,
@@ -283,14 +286,14 @@ impl Again {
     }
 }
 
-/// The transaction of a handle, ready to be used.
+/// Returns the transaction of a handle, begun anew if it has ended.
 pub(crate) unsafe fn ready<'a>(handle: *mut TransactionHandle) -> karstdb::Result<&'a mut TransactionHandle> {
     let handle = unsafe { of_mut(handle)? };
     handle.revive()?;
     Ok(handle)
 }
 
-/// The same of a call without an `errptr`.
+/// Returns the transaction for a call without an `errptr`; an error goes to stderr.
 unsafe fn ready_or_say<'a>(
     name: &'static str,
     handle: *mut TransactionHandle,
@@ -302,7 +305,7 @@ fn pinned(value: Option<Value>) -> *mut Pinned {
     value.map_or(std::ptr::null_mut(), |value| give(Pinned::whole(value)))
 }
 
-/// Many keys of a transaction: as of one moment, or locked one after another.
+/// Reads many keys of a transaction, all at one snapshot, or locks them one after another.
 unsafe fn each(
     handle: *mut TransactionHandle,
     options: *const Read,
@@ -371,7 +374,7 @@ capi! {
     call rocksdb_transaction_get_snapshot(handle: *mut TransactionHandle) -> *mut SnapshotHandle {
         let Some(handle) = ready_or_say("rocksdb_transaction_get_snapshot", handle) else { return std::ptr::null_mut() };
         let snapshot = on!(handle, transaction => transaction.snapshot().cloned());
-        // Compat: there is a handle even where there is no snapshot.
+        // Compat: a handle is returned even without a snapshot.
         let Some(snapshot) = snapshot else { return SnapshotHandle::lent(std::ptr::null_mut()) };
         handle.lent.push(Box::new(snapshot));
         handle.lent.last_mut().map_or(std::ptr::null_mut(), |snapshot| SnapshotHandle::lent(&mut **snapshot))

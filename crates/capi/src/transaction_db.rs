@@ -1,4 +1,4 @@
-//! Databases with transactions: those that lock keys, and optimistic ones.
+//! Databases with transactions, locking or optimistic.
 
 use crate::batch::Batch;
 use crate::boundary::*;
@@ -70,7 +70,7 @@ fn pinned(value: Option<Value>) -> *mut Pinned {
     value.map_or(std::ptr::null_mut(), |value| give(Pinned::whole(value)))
 }
 
-/// A handle that takes the place of an older one, if there is one.
+/// Returns a handle for `new`; a non-null `old` is reused.
 unsafe fn replacing(old: *mut TransactionHandle, new: Option<TransactionHandle>) -> *mut TransactionHandle {
     match (unsafe { old.as_mut() }, new) {
         (Some(place), Some(made)) => {

@@ -1,4 +1,4 @@
-//! Gets, writes and commits.
+//! Asynchronous gets, writes and commits.
 
 use super::op::{Found, Op};
 use super::reactor::Runner;
@@ -50,7 +50,8 @@ enum Families {
     Each(Vec<ColumnFamily>),
 }
 
-/// A database whose values are as they are stored.
+/// Returns the database of a handle; fails for one opened with a TTL, whose stored values have a
+/// time behind them.
 pub(super) unsafe fn without_ttl<'a>(db: *const Database) -> karstdb::Result<&'a Db> {
     let db = unsafe { of(db)? };
     if db.ttl.is_some() {
@@ -72,8 +73,8 @@ async fn commit(mut inner: Kind, handle: TransactionHandle) -> Outcome {
 }
 
 capi! {
-    /// rocksdb_get_cf: the completion's value is the key's, or null if there is none. `cf` may be
-    /// null for the default column family, and `options` for the defaults.
+    /// rocksdb_get_cf: the completion's value is the key's, or null if the key is absent. `cf` may
+    /// be null for the default column family, and `options` for the defaults.
     call karst_get_async(reactor: *const Runner, db: *const Database, options: *const Read, cf: *const Family, key: *const c_char, key_length: usize, notify: *const Notify) -> *const Op {
         start(reactor, notify, || get(db, options, cf, bytes(key, key_length)))
     }
@@ -106,10 +107,11 @@ capi! {
             })
         })
     }
-    /// rocksdb_transaction_commit. The transaction moves into the operation; its handle refuses
-    /// all calls from then on and is destroyed at any time. If the commit fails, the transaction
-    /// is had again by karst_op_take_transaction, or else rolled back with the operation's
-    /// release. Of a commit that was cancelled it is gone: it was committed, whole, or not.
+    /// rocksdb_transaction_commit. The transaction moves into the operation; its handle refuses all
+    /// calls from then on and can be destroyed at any time. If the commit fails,
+    /// karst_op_take_transaction returns the transaction; one that is not taken is rolled back by
+    /// the operation's release. A cancelled commit was applied as a whole or not at all, and its
+    /// transaction is gone.
     call karst_transaction_commit_async(reactor: *const Runner, transaction: *mut TransactionHandle, notify: *const Notify) -> *const Op {
         start(reactor, notify, || {
             let handle = ready(transaction)?;

@@ -1,7 +1,7 @@
-//! Iterators that are moved asynchronously.
+//! Iterators with asynchronous moves.
 //!
-//! Whoever moves or reads one holds its lease; there is one at a time, so that an iterator is
-//! never looked at while an operation moves it. Asking for a second one is refused.
+//! A move or a read holds the iterator's lease. The lease is exclusive, so that no call reads an
+//! iterator while an operation moves it. A call that finds it taken fails with `Busy`.
 
 use super::calls::without_ttl;
 use super::op::{Found, Lent, Op};
@@ -27,7 +27,7 @@ pub struct Cursor {
 
 struct At {
     it: It,
-    /// Whether the last move ended well, on an entry.
+    /// True if the last move succeeded and ended on an entry.
     placed: bool,
 }
 
@@ -36,7 +36,7 @@ enum It {
     Batch(Box<BatchDbIterator>),
 }
 
-// SAFETY: `at` is reached through the one lease only, and iterators may go from thread to thread.
+// SAFETY: `at` is reached only through the exclusive lease, and iterators are `Send`.
 unsafe impl Send for Cursor {}
 // SAFETY: as above.
 unsafe impl Sync for Cursor {}
@@ -53,12 +53,12 @@ impl fmt::Debug for Cursor {
     }
 }
 
-/// The right to use an iterator, until it is dropped.
+/// The exclusive right to use an iterator, given up on drop.
 struct Lease(Arc<Cursor>);
 
 impl Lease {
     fn at(&self) -> &At {
-        // SAFETY: there is one lease.
+        // SAFETY: the lease is exclusive.
         unsafe { &*self.0.at.get() }
     }
 
@@ -83,7 +83,7 @@ enum Move {
     Prev,
 }
 
-/// The same call on whichever iterator there is.
+/// Calls a method of the iterator, of either kind.
 macro_rules! on {
     ($it:expr, $name:ident => $call:expr) => {
         match $it {
@@ -155,13 +155,14 @@ unsafe fn part(it: *const Cursor, length: *mut usize, of: fn(Lent) -> *const [u8
 }
 
 capi! {
-    /// An iterator for asynchronous moves, as of now; it is on no entry yet. Does not wait. `cf`
-    /// and `options` may be null.
+    /// Creates an iterator for asynchronous moves over the database's current state; it is on no
+    /// entry yet. Does not block. `cf` and `options` may be null.
     attempt karst_iter_create(db: *const Database, options: *const Read, cf: *const Family) -> *const Cursor {
         let db = without_ttl(db)?;
         Ok(Cursor::give(It::Db(Box::new(db.iter_cf(&reading(options), family_or_default(db, cf))?))))
     }
-    /// The same over a transaction's own writes and the database.
+    /// Creates an iterator over a transaction's own writes and the database; like
+    /// karst_iter_create.
     attempt karst_transaction_iter_create(transaction: *mut TransactionHandle, options: *const Read, cf: *const Family) -> *const Cursor {
         let handle = ready(transaction)?;
         let (options, cf) = (reading(options), family_or_default(&handle.db, cf).clone());
@@ -172,31 +173,33 @@ capi! {
         };
         Ok(Cursor::give(It::Batch(Box::new(it?))))
     }
-    /// Ends an iterator. An operation on it that is outstanding goes on, and completes.
+    /// Destroys an iterator. An outstanding operation on it continues, and completes.
     call karst_iter_destroy(it: *const Cursor) { if !it.is_null() { drop(Arc::from_raw(it)) } }
-    /// 1 if the iterator is on an entry. 0 if it is not, and while it is moved.
+    /// Returns 1 if the iterator is on an entry; 0 if it is not, or if an operation is moving it.
     call karst_iter_valid(it: *const Cursor) -> c_uchar { entry(it).is_some().into() }
-    /// The key of its entry, until it is moved; null if it is on none, and while it is moved.
+    /// Returns the key of its entry, valid until the next move; null if it is on no entry or an
+    /// operation is moving it.
     call karst_iter_key(it: *const Cursor, length: *mut usize) -> *const c_char { part(it, length, |entry| entry.key) }
-    /// The value, as karst_iter_key.
+    /// Returns the value of its entry; like karst_iter_key.
     call karst_iter_value(it: *const Cursor, length: *mut usize) -> *const c_char { part(it, length, |entry| entry.value) }
     /// Moves to the first key that is not less than `key`. The completion has the entry, or null
-    /// where there is none; its bytes are valid until the iterator is moved and the operation is
-    /// not released. KARST_BUSY: another operation on it is outstanding, and goes on. After a move
-    /// that failed or was cancelled it is on no entry, and can be sought again.
+    /// behind the last; its bytes are valid until the iterator is moved or the operation is
+    /// released. KARST_BUSY: another operation on the iterator is outstanding, and continues. After
+    /// a move that failed or was cancelled the iterator is on no entry, and can seek again.
     call karst_iter_seek_async(reactor: *const Runner, it: *const Cursor, key: *const c_char, key_length: usize, notify: *const Notify) -> *const Op {
         begin(reactor, it, Move::Seek(bytes(key, key_length).to_vec()), notify)
     }
-    /// Moves to the last key that is not greater than `key`; as karst_iter_seek_async.
+    /// Moves to the last key that is not greater than `key`; like karst_iter_seek_async.
     call karst_iter_seek_for_prev_async(reactor: *const Runner, it: *const Cursor, key: *const c_char, key_length: usize, notify: *const Notify) -> *const Op {
         begin(reactor, it, Move::SeekForPrev(bytes(key, key_length).to_vec()), notify)
     }
-    /// Moves to the first key; as karst_iter_seek_async.
+    /// Moves to the first key; like karst_iter_seek_async.
     call karst_iter_seek_to_first_async(reactor: *const Runner, it: *const Cursor, notify: *const Notify) -> *const Op { begin(reactor, it, Move::First, notify) }
-    /// Moves to the last key; as karst_iter_seek_async.
+    /// Moves to the last key; like karst_iter_seek_async.
     call karst_iter_seek_to_last_async(reactor: *const Runner, it: *const Cursor, notify: *const Notify) -> *const Op { begin(reactor, it, Move::Last, notify) }
-    /// Moves to the next key; as karst_iter_seek_async. KARST_INVALID_ARGUMENT: it is on no entry.
+    /// Moves to the next key; like karst_iter_seek_async. KARST_INVALID_ARGUMENT: it is on no
+    /// entry.
     call karst_iter_next_async(reactor: *const Runner, it: *const Cursor, notify: *const Notify) -> *const Op { begin(reactor, it, Move::Next, notify) }
-    /// Moves to the previous key; as karst_iter_next_async.
+    /// Moves to the previous key; like karst_iter_next_async.
     call karst_iter_prev_async(reactor: *const Runner, it: *const Cursor, notify: *const Notify) -> *const Op { begin(reactor, it, Move::Prev, notify) }
 }

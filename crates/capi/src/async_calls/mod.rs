@@ -1,8 +1,8 @@
 //! Asynchronous calls in C, beyond RocksDB's API: `karst.h`.
 //!
-//! In: calls that name a reactor, which runs them, and a `karst_notify_t`, which says where they
-//! are completed. Out: for each call one operation, and for each operation one completion, by a
-//! callback or in a completion queue.
+//! In: calls that name a reactor, which runs them, and a `karst_notify_t`, which names the queue or
+//! callback of their completion. Out: one operation for each call, and one completion for each
+//! operation, by a callback or in a completion queue.
 //!
 //! ```text
 //!   karst_get_async ...  ->  start     ->  a task of the reactor  ->  op::Op::complete
@@ -11,12 +11,12 @@
 //! ```
 //!
 //! Invariants:
-//! - An operation completes exactly once: with its outcome, its panic, or as cancelled; also when
-//!   its reactor ends first. Its completion goes to one place, once.
-//! - After a call has returned, nothing that the caller passed is looked at any more but the
-//!   handles' insides, which are counted: options, keys and batches are copied or moved.
-//! - The caller's share of an operation is given up by `karst_op_release`, or with a queue that is
-//!   destroyed before the completion was taken from it.
+//! - An operation completes exactly once: with its outcome, its panic, or as cancelled, even if its
+//!   reactor ends first. Its completion is delivered once, to one queue or callback.
+//! - After a call has returned, the library reads nothing that the caller passed except the
+//!   reference-counted insides of handles: options, keys and batches are copied or moved.
+//! - `karst_op_release` gives up the caller's reference to an operation; destroying a queue gives
+//!   up those of the completions that were not taken from it.
 
 mod calls;
 mod iterator;

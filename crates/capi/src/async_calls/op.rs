@@ -1,4 +1,4 @@
-//! The operation and its completion, which all asynchronous calls share.
+//! The operation and its completion, shared by all asynchronous calls.
 
 use super::status::{Status, Verdict};
 use crate::boundary::*;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 
-/// `karst_completion_t`: an operation has ended.
+/// `karst_completion_t`: the outcome of an operation that has ended.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Completion {
@@ -26,29 +26,29 @@ pub struct Completion {
     pub(crate) count: usize,
 }
 
-/// `karst_op_t`: an asynchronous call, from its beginning until its caller releases it.
+/// `karst_op_t`: an asynchronous call, from its start until its caller releases it.
 pub struct Op {
     user_data: *mut c_void,
     place: Place,
     cancelled: AtomicBool,
-    /// The waker of its task, while that waits.
+    /// The waker of the operation's task, while the task waits.
     waker: Mutex<Option<Waker>>,
-    /// Set once, before the completion is handed on.
+    /// The outcome. Set once, before the completion is delivered.
     ended: OnceLock<Ended>,
 }
 
-// SAFETY: `user_data` is only handed back; whom a callback's pointer may be called by is the
-// header's contract; what `Found` lends is kept by its cursor.
+// SAFETY: `user_data` is only handed back; the header's contract states the threads that call a
+// callback; the `Arc` beside an entry's pointers keeps their iterator alive.
 unsafe impl Send for Op {}
 // SAFETY: as above.
 unsafe impl Sync for Op {}
 
-/// What takes operations that have ended.
+/// A receiver of ended operations: the completion queue.
 pub(super) trait Sink: Send + Sync {
     fn push(self: Arc<Self>, op: Arc<Op>);
 }
 
-/// Where the completion goes.
+/// Destination of an operation's completion.
 pub(super) enum Place {
     Queue(Arc<dyn Sink>),
     Callback(unsafe extern "C" fn(*const Completion)),
@@ -60,26 +60,26 @@ struct Ended {
     found: Found,
 }
 
-/// What an operation brings.
+/// Outcome of an operation that did not fail.
 #[derive(Debug)]
 pub(crate) enum Found {
     Nothing,
     Value(Option<Value>),
     Many(Vec<(Verdict, Option<Value>)>),
-    /// Where an iterator stands, and what lends it.
+    /// An iterator's entry, or `None` if it is on none, and the iterator that owns the bytes.
     Entry(Option<Lent>, #[allow(dead_code, reason = "keeps what is lent")] Arc<dyn Any + Send + Sync>),
-    /// A transaction that was not committed, and the database that it is of.
+    /// A transaction whose commit failed, with the error.
     NotCommitted(Error, Mutex<Option<TransactionHandle>>),
 }
 
-/// The entry of an iterator, until that moves.
+/// Pointers to an iterator's entry, valid until the iterator moves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lent {
     pub(crate) key: *const [u8],
     pub(crate) value: *const [u8],
 }
 
-// SAFETY: it is only dereferenced by the caller, by the header's contract.
+// SAFETY: only the caller dereferences the pointers, by the header's contract.
 unsafe impl Send for Lent {}
 
 impl fmt::Debug for Op {
@@ -94,7 +94,7 @@ impl Op {
         Arc::new(Op { user_data, place, cancelled, waker, ended: OnceLock::new() })
     }
 
-    /// Whether it shall end early; if not, `waker` is called once it shall.
+    /// Returns true if the operation is cancelled; otherwise a later cancel calls `waker`.
     pub(super) fn is_cancelled_or_wakes(&self, waker: &Waker) -> bool {
         {
             let mut slot = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +102,7 @@ impl Op {
                 *slot = Some(waker.clone());
             }
         }
-        // Ordering: whoever cancels sets the flag and then takes the waker, under the same lock.
+        // Ordering: a cancel sets the flag and then takes the waker, under the waker's lock.
         self.cancelled.load(Ordering::Acquire)
     }
 
@@ -138,7 +138,7 @@ impl Op {
         completion
     }
 
-    /// Tells the end. Called once.
+    /// Delivers the outcome. Called once.
     pub(super) fn complete(self: Arc<Self>, verdict: Verdict, found: Found) {
         let verdict = match &found {
             Found::NotCommitted(error, _) => Verdict::of(error),
@@ -150,21 +150,22 @@ impl Op {
         match &self.place {
             Place::Callback(call) => {
                 let completion = self.completion();
-                // SAFETY: the caller gave it for this; `self` keeps what the completion points to.
+                // SAFETY: the caller supplied this callback; `self` keeps the completion's pointers
+                // valid.
                 unsafe { call(&completion) }
             }
             Place::Queue(queue) => queue.clone().push(self),
         }
     }
 
-    /// Gives up the caller's share.
+    /// Drops the caller's reference.
     pub(crate) unsafe fn release(op: *const Op) {
         if !op.is_null() {
             drop(unsafe { Arc::from_raw(op) });
         }
     }
 
-    /// The completion, for the caller to keep; it has the caller's share.
+    /// Returns the completion, which carries the caller's reference.
     pub(crate) fn handed_over(op: &Arc<Op>) -> Completion {
         op.completion()
     }
@@ -174,7 +175,7 @@ fn parts(bytes: &[u8]) -> (*const c_char, usize) {
     (bytes.as_ptr().cast(), bytes.len())
 }
 
-/// The answer for one key.
+/// Returns the answer for the key at `index`.
 unsafe fn answer<'a>(op: *const Op, index: usize) -> Option<(&'a Verdict, Option<&'a Value>)> {
     let ended = unsafe { op.as_ref() }?.ended.get()?;
     match &ended.found {
@@ -185,10 +186,10 @@ unsafe fn answer<'a>(op: *const Op, index: usize) -> Option<(&'a Verdict, Option
 }
 
 capi! {
-    /// Asks that an operation ends early. From any thread, before the operation is released; it
-    /// does not wait. The operation completes with KARST_CANCELLED, unless it ends by itself
-    /// first. A write or a commit that was begun is not taken back: it may take effect although
-    /// its operation says that it was cancelled.
+    /// Asks an operation to end early. Callable from any thread until the operation is released;
+    /// does not block. The operation completes with KARST_CANCELLED, unless it ends before that. A
+    /// write or a commit that has started is not undone: it may take effect although its status is
+    /// KARST_CANCELLED.
     call karst_op_cancel(op: *const Op) {
         if let Some(op) = op.as_ref() {
             op.cancelled.store(true, Ordering::Release);
@@ -196,12 +197,12 @@ capi! {
             if let Some(waker) = waker { waker.wake(); }
         }
     }
-    /// Ends an operation whose completion was delivered, and all that the completion points to.
-    /// Once for each operation.
+    /// Releases an operation whose completion was delivered, and all memory that the completion
+    /// points to. Called once for each operation.
     call karst_op_release(op: *const Op) { Op::release(op); }
-    /// The answer for one of the keys of an operation that is completed: its status; its value,
-    /// or null where there is none; and its message, or null. They are the operation's. Null can
-    /// be passed for what is not wanted. KARST_INVALID_ARGUMENT: there is no such key.
+    /// Returns the status of one key of a completed operation, and stores its value and its
+    /// message, or null for an absent key or message. The memory is the operation's. A pointer
+    /// argument may be null. KARST_INVALID_ARGUMENT: `index` is out of range.
     call karst_op_result(op: *const Op, index: usize, value: *mut *const c_char, value_length: *mut usize, message: *mut *const c_char) -> c_int {
         let (found, text, status) = match answer(op, index) {
             Some((verdict, value)) => (
@@ -216,8 +217,8 @@ capi! {
         put(message, text);
         status as c_int
     }
-    /// The transaction that a commit could not commit, as a new handle for the caller to go on
-    /// with, roll back or destroy. Null if there is none, or if it was taken.
+    /// Returns the transaction of a failed commit as a new handle for the caller to continue, roll
+    /// back or destroy. Null if the operation has none, or if it was taken.
     call karst_op_take_transaction(op: *const Op) -> *mut TransactionHandle {
         let found = op.as_ref().and_then(|op| op.ended.get()).map(|ended| &ended.found);
         let Some(Found::NotCommitted(_, transaction)) = found else { return std::ptr::null_mut() };

@@ -1,7 +1,7 @@
 //! The completion queue.
 //!
-//! Lock: `state`, held for a few moves; the descriptor is written and read under it, so that it is
-//! readable exactly while there are completions.
+//! Lock: `state`, held for a few moves; the eventfd is written and read under it, so that it is
+//! readable exactly while completions are queued.
 
 use super::op::{Completion, Op, Sink};
 use crate::boundary::*;
@@ -23,16 +23,17 @@ pub struct Queue {
 #[derive(Debug, Default)]
 struct State {
     ended: VecDeque<Arc<Op>>,
-    /// Operations that were begun and not taken.
+    /// Operations that were started for this queue and not taken from it.
     outstanding: usize,
     sleeping: usize,
-    /// Made when somebody asks for it; until then no completion costs a system call.
+    /// Created by the first call that asks for the descriptor; before that no completion costs a
+    /// system call.
     eventfd: Option<File>,
     destroyed: bool,
 }
 
 impl Queue {
-    /// The queue of a handle, kept for an operation.
+    /// Returns a new reference to the queue of a handle; `None` if it is null.
     pub(super) unsafe fn share(queue: *const Queue) -> Option<Arc<Queue>> {
         if queue.is_null() {
             return None;
@@ -52,14 +53,14 @@ impl Queue {
         self.state().outstanding += 1;
     }
 
-    /// Moves completions out, as many as there is room for.
+    /// Moves at most `max` completions into `out`, and returns their number.
     unsafe fn take(&self, state: &mut State, max: usize, out: *mut Completion) -> usize {
         let count = state.ended.len().min(max);
         if count == 0 || out.is_null() {
             return 0;
         }
         for (at, op) in state.ended.drain(..count).enumerate() {
-            // SAFETY: the caller has room for `max`.
+            // SAFETY: `out` has room for `max` completions.
             unsafe { out.add(at).write(Op::handed_over(&op)) };
         }
         state.outstanding -= count;
@@ -76,7 +77,7 @@ impl Queue {
         if let Some(eventfd) = &state.eventfd {
             return Ok(eventfd.as_raw_fd());
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         let eventfd = unsafe {
             let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
             if fd < 0 {
@@ -96,7 +97,7 @@ impl Sink for Queue {
         let mut state = self.state();
         if state.destroyed {
             drop(state);
-            // SAFETY: the caller gave its share up with the queue.
+            // SAFETY: the caller gave up its references by destroying the queue.
             unsafe { Op::release(Arc::as_ptr(&op)) };
             return;
         }
@@ -115,12 +116,12 @@ impl Sink for Queue {
 }
 
 capi! {
-    /// A queue for the completions of any number of operations, of any reactors and databases.
-    /// From any thread; so are all its functions.
+    /// Creates a queue for the completions of any number of operations, of any reactors and
+    /// databases. All its functions can be called from any thread.
     call karst_completion_queue_create() -> *const Queue { Arc::into_raw(Arc::new(Queue::default())) }
-    /// Ends a queue, without waiting. Its operations that were not taken are released: those that
-    /// are outstanding go on unless they were cancelled, and nobody is told of their end. Their
-    /// karst_op_t are not to be used any more.
+    /// Destroys a queue without blocking. Operations that were not taken from it are released:
+    /// those that are outstanding continue unless they were cancelled, and their completions are
+    /// dropped. Their karst_op_t must not be used any more.
     call karst_completion_queue_destroy(queue: *const Queue) {
         if queue.is_null() { return }
         let queue = Arc::from_raw(queue);
@@ -131,21 +132,22 @@ capi! {
         };
         for op in ended { Op::release(Arc::as_ptr(&op)) }
     }
-    /// A descriptor that is readable while there are completions to take, for poll, epoll and the
-    /// like. It is the queue's: not to be read, written or closed. -1 if there is none to be had.
+    /// Returns a descriptor that is readable while completions are queued, for poll, epoll and the
+    /// like. The queue owns it: it must not be read, written or closed. -1 if it cannot be created.
     call karst_completion_queue_fd(queue: *const Queue) -> c_int {
         queue.as_ref().map_or(-1, |queue| {
             or_say("karst_completion_queue_fd", queue.eventfd().map_err(|e| invalid(e.to_string()))).unwrap_or(-1)
         })
     }
-    /// Takes completions, the oldest first, without waiting: their number, up to `max`. Each is
-    /// to be released by karst_op_release(completion.op).
+    /// Takes up to `max` completions, oldest first, without blocking, and returns their number.
+    /// Each must be released by karst_op_release(completion.op).
     call karst_completion_queue_poll(queue: *const Queue, max: usize, out: *mut Completion) -> usize {
         queue.as_ref().map_or(0, |queue| queue.take(&mut queue.state(), max, out))
     }
-    /// Waits until there is a completion, then takes as karst_completion_queue_poll does. 0 after
-    /// `timeout_us` microseconds; a negative number is no limit. It drives no reactor: not to be
-    /// called on the thread that polls the reactor of these operations.
+    /// Blocks until a completion is queued, then takes completions like
+    /// karst_completion_queue_poll. Returns 0 after `timeout_us` microseconds; a negative number is
+    /// no limit. It does not run a reactor: must not be called on the thread that polls the reactor
+    /// of these operations.
     call karst_completion_queue_wait(queue: *const Queue, max: usize, out: *mut Completion, timeout_us: i64) -> usize {
         let Some(queue) = queue.as_ref() else { return 0 };
         if max == 0 || out.is_null() { return 0 }
@@ -163,7 +165,7 @@ capi! {
         }
         queue.take(&mut state, max, out)
     }
-    /// How many operations were begun for this queue and have not been taken from it.
+    /// Returns the number of operations started for this queue and not taken from it.
     call karst_completion_queue_outstanding(queue: *const Queue) -> usize {
         queue.as_ref().map_or(0, |queue| queue.state().outstanding)
     }

@@ -1,4 +1,4 @@
-//! Reactors: what runs the operations.
+//! Reactors: run the operations.
 
 use crate::boundary::*;
 use crate::handle::Database;
@@ -13,20 +13,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-/// `karst_reactor_t`: the caller's share, and one of each operation that has not ended. So a
-/// callback may name it, though it was destroyed in an earlier one on the same thread.
+/// `karst_reactor_t`: counted references, the caller's and one of each operation that has not
+/// ended. A callback may therefore name a reactor that an earlier callback on its thread destroyed.
 ///
-/// Invariant: `by` is there until `ending` is set, and nobody looks at it after that.
+/// Invariant: `by` is valid until `ending` is set, and is not read after that.
 #[derive(Debug)]
 pub struct Runner {
     by: UnsafeCell<ManuallyDrop<By>>,
-    /// It is being destroyed, or was.
+    /// True once its destruction has started.
     ending: AtomicBool,
     completed: AtomicU64,
 }
 
 // SAFETY: `Reactor` and `Spawner` may be used from any thread; `PolledReactor` is used on its
-// owner's alone, where it is dropped too, as the last share of a `Runner` does not drop `by`.
+// owner's thread only, and dropped there, because dropping the last reference to a `Runner` does
+// not drop `by`.
 unsafe impl Send for Runner {}
 // SAFETY: as above.
 unsafe impl Sync for Runner {}
@@ -34,7 +35,7 @@ unsafe impl Sync for Runner {}
 #[derive(Debug)]
 enum By {
     Threads(Reactor),
-    /// Invariant: `reactor` is touched on the thread `owner` alone.
+    /// Invariant: only the thread `owner` uses `reactor`.
     Caller {
         reactor: Box<PolledReactor>,
         spawner: Spawner,
@@ -48,23 +49,23 @@ impl Runner {
         Arc::new(Runner { by, ending: AtomicBool::new(false), completed: AtomicU64::new(0) })
     }
 
-    /// One of its own, which is never destroyed.
+    /// Returns a reactor with one thread, which is never destroyed.
     #[cfg(test)]
     pub(super) fn of_one_thread() -> Arc<Runner> {
         Runner::new(By::Threads(Reactor::builder(&karstdb::io::Env::posix()).build().unwrap()))
     }
 
     fn by(&self) -> &By {
-        // SAFETY: who has it by `alive` looks before it is destroyed, by the header's contract.
+        // SAFETY: callers come through `alive`, before the destruction by the header's contract.
         unsafe { &*self.by.get() }
     }
 
-    /// Takes note that an operation has completed.
+    /// Counts a completed operation.
     pub(super) fn completed(&self) {
         self.completed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The reactor of a handle, unless it is being destroyed.
+    /// Returns the reactor of a handle; fails if it is null or being destroyed.
     pub(super) unsafe fn alive<'a>(handle: *const Runner) -> karstdb::Result<&'a Runner> {
         if handle.is_null() {
             return Err(invalid("a reactor is null"));
@@ -77,9 +78,9 @@ impl Runner {
         }
     }
 
-    /// A share for an operation.
+    /// Returns a new reference, for an operation.
     pub(super) fn share(&self) -> Arc<Runner> {
-        // SAFETY: handles come from `Arc::into_raw`, and this one has a share still.
+        // SAFETY: handles come from `Arc::into_raw`, and this one still has a reference.
         unsafe {
             Arc::increment_strong_count(self);
             Arc::from_raw(self)
@@ -95,7 +96,8 @@ impl Runner {
         }
     }
 
-    /// The reactor to poll, if the caller may.
+    /// Returns the polled reactor; fails if it has threads, on a thread other than its owner's, or
+    /// in one of its callbacks.
     fn polled(&self) -> karstdb::Result<&PolledReactor> {
         match self.by() {
             By::Threads(_) => Err(invalid("the reactor has threads of its own")),
@@ -109,7 +111,7 @@ impl Runner {
         }
     }
 
-    /// Polls, and with a limit sleeps in between until an operation has completed.
+    /// Polls once; with a limit, sleeps and polls until an operation completes or the limit passes.
     fn turn(&self, at_most: Option<Option<Duration>>) -> karstdb::Result<i64> {
         let reactor = self.polled()?;
         let before = self.completed.load(Ordering::Relaxed);
@@ -131,10 +133,10 @@ unsafe fn turn(name: &'static str, reactor: *const Runner, at_most: Option<Optio
 }
 
 capi! {
-    /// A reactor, which runs operations on databases of this process, each thread on an I/O
-    /// channel of its own, made as `db` makes them. With `threads` 0 it has none: it runs while
-    /// the thread that created it calls karst_reactor_poll or karst_reactor_run. It does not keep
-    /// the database.
+    /// Creates a reactor, which runs operations on databases of this process, each thread on an I/O
+    /// channel of its own, created by the environment of `db`. With `threads` 0 it has no thread:
+    /// it runs while the thread that created it calls karst_reactor_poll or karst_reactor_run. It
+    /// does not keep the database open.
     attempt karst_reactor_create(db: *const Database, threads: u32) -> *mut Runner {
         let env = of(db)?.db.env();
         let by = match threads {
@@ -146,12 +148,11 @@ capi! {
         };
         Ok(Arc::into_raw(Runner::new(by)).cast_mut())
     }
-    /// Ends a reactor. Operations that are outstanding are completed as KARST_CANCELLED before it
-    /// returns, and calls on it return null meanwhile, so that callbacks cannot begin others; when
-    /// it is called in a callback of the reactor's own thread, they complete after that, and their
-    /// callbacks may still name it. A reactor
-    /// without threads is ended on its own thread and outside of its callbacks; otherwise that is
-    /// the error, and it stays.
+    /// Destroys a reactor. Outstanding operations complete as KARST_CANCELLED before it returns,
+    /// and calls on the reactor return null meanwhile, so that callbacks cannot start others;
+    /// called in a callback of the reactor's own thread, it returns before they complete, and their
+    /// callbacks may still name the reactor. A reactor without threads is destroyed on its own
+    /// thread and outside of its callbacks; otherwise this call fails, and the reactor stays.
     attempt karst_reactor_destroy(reactor: *mut Runner) {
         if reactor.is_null() { return Ok(()) }
         let found = Runner::alive(reactor)?;
@@ -159,17 +160,18 @@ capi! {
             found.polled()?;
         }
         found.ending.store(true, Ordering::Release);
-        // SAFETY: this is the last call on it. Callbacks that run from now on look at `ending`
-        // alone.
+        // SAFETY: this is the last call on it. Callbacks that run from now on read `ending` only.
         ManuallyDrop::drop(&mut *found.by.get());
         drop(Arc::from_raw(reactor.cast_const()));
         Ok(())
     }
-    /// Goes on with what can go on, without waiting: how many operations have completed. -1, and
-    /// nothing is done: the reactor has threads, it is another thread's, or it is being polled.
+    /// Runs the operations that are ready, without blocking, and returns the number that completed.
+    /// Returns -1 and does nothing if the reactor has threads, belongs to another thread, or is
+    /// being polled.
     call karst_reactor_poll(reactor: *const Runner) -> i64 { turn("karst_reactor_poll", reactor, None) }
-    /// The same until an operation has completed, asleep while there is nothing to do. 0 after
-    /// `timeout_us` microseconds; a negative number is no limit.
+    /// Runs operations until one has completed, sleeping while none is ready, and returns the
+    /// number that completed; 0 after `timeout_us` microseconds. A negative number is no limit.
+    /// Fails like karst_reactor_poll.
     call karst_reactor_run(reactor: *const Runner, timeout_us: i64) -> i64 {
         turn("karst_reactor_run", reactor, Some(u64::try_from(timeout_us).ok().map(Duration::from_micros)))
     }

@@ -1,4 +1,4 @@
-//! How an operation begins, and its task.
+//! Start of an operation, and the future that runs it.
 
 use super::op::{Completion, Found, Op, Place};
 use super::queue::Queue;
@@ -13,32 +13,33 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// A callback of completions.
+/// A callback that receives completions.
 pub(crate) type Callback = Option<unsafe extern "C" fn(*const Completion)>;
 
-/// `karst_notify_t`: where an operation is completed.
+/// `karst_notify_t`: the queue or callback that receives an operation's completion.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Notify {
     /// The queue that gets the completion, or null.
     pub(crate) queue: *const Queue,
-    /// What is called with the completion where there is no queue, or null.
+    /// Called with the completion if `queue` is null; or null.
     pub(crate) callback: Callback,
-    /// Comes back in the completion.
+    /// Copied to the completion.
     pub(crate) user_data: *mut c_void,
 }
 
-/// An operation's task.
+/// The future of an operation, which completes it.
 struct Running<F> {
-    /// None when the end was told.
+    /// `None` once the operation is completed.
     op: Option<Arc<Op>>,
-    /// None when it has ended. Pinned with the task.
+    /// `None` once it has ended. Pinned with the future.
     work: Option<F>,
     runner: Arc<Runner>,
 }
 
 impl<F> Running<F> {
-    /// Drops the work, and tells the end after: what the work held is free by then.
+    /// Drops the work and then completes the operation, so that all that the work held is free by
+    /// then.
     fn end(&mut self, verdict: Verdict, found: Found) {
         let _ = catch_unwind(AssertUnwindSafe(|| self.work = None));
         if let Some(op) = self.op.take() {
@@ -51,7 +52,7 @@ impl<F> Running<F> {
 impl<F: Future<Output = karstdb::Result<Found>>> Future for Running<F> {
     type Output = ();
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // SAFETY: `work` is not moved from here on; it is dropped in its place.
+        // SAFETY: `work` is not moved from here on; it is dropped in place.
         let this = unsafe { self.get_unchecked_mut() };
         let Some(op) = &this.op else { return Poll::Ready(()) };
         if op.is_cancelled_or_wakes(cx.waker()) {
@@ -87,9 +88,9 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
     Error::new(ErrorKind::Panicked, message(panic).to_owned())
 }
 
-/// Begins an operation: has `reactor` run what `make` gives, or tell why there is none. Null, and
-/// `make` is not called, if there is no reactor, it is being destroyed, or there is nowhere to
-/// complete.
+/// Starts an operation: `reactor` runs the future that `make` returns, or completes the operation
+/// with its error. Returns null without calling `make` if `reactor` or `notify` is null, the
+/// reactor is being destroyed, or `notify` has neither queue nor callback.
 pub(crate) unsafe fn start<F>(
     reactor: *const Runner,
     notify: *const Notify,
@@ -112,7 +113,7 @@ where
     let op = Op::new(notify.user_data, place);
     let share = Arc::into_raw(op.clone());
     let (op, runner) = (Some(op), reactor.share());
-    // Why caught here: who has begun an operation completes it.
+    // Caught here because an operation that exists must be completed.
     let made = catch_unwind(AssertUnwindSafe(make));
     match made.unwrap_or_else(|panic| Err(panicked(&*panic))) {
         Ok(work) => reactor.run(Box::pin(Running { op, work: Some(work), runner })),

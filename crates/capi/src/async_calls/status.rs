@@ -1,10 +1,10 @@
-//! How an operation has ended, as a number and a message.
+//! Outcome of an operation: a status number and a message.
 
 use crate::boundary::{is_of_missing_file, status_text};
 use karstdb::{Error, ErrorKind};
 use std::ffi::CString;
 
-/// How an operation has ended: `karst_status_t`. The numbers up to 13 are those of RocksDB's
+/// Outcome of an operation: `karst_status_t`. The numbers up to 13 are those of RocksDB's
 /// `Status::Code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -22,14 +22,14 @@ pub enum Status {
     Busy = 11,
     Expired = 12,
     TryAgain = 13,
-    /// It was cancelled, or its reactor ended before it did.
+    /// It was cancelled, or its reactor was destroyed before it ended.
     Cancelled = 100,
     /// A comparator, a merge operator or the library itself panicked.
     Panicked = 101,
 }
 
 impl Status {
-    /// All of them, with their names in C.
+    /// All statuses, with their names in C.
     pub(crate) const ALL: &[(&str, Status)] = &[
         ("KARST_OK", Status::Ok),
         ("KARST_NOT_FOUND", Status::NotFound),
@@ -68,7 +68,7 @@ impl Status {
     }
 }
 
-/// A status with its message; there is none if all is well.
+/// A status with its message; success has no message.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) status: Status,

@@ -1,5 +1,5 @@
-//! `rocksdb_cuckoo_table_options_t`: remembered. New tables are block-based all the same, and a
-//! database with cuckoo tables is not opened.
+//! `rocksdb_cuckoo_table_options_t`: remembered without effect. New tables stay block-based, and a
+//! database with cuckoo tables cannot be opened.
 
 use super::{CNumber, Kept, OptionsHandle};
 use crate::boundary::*;
@@ -16,7 +16,7 @@ const IDENTITY: &str = "rocksdb_cuckoo_options_set_identity_as_first_hash";
 const MODULE: &str = "rocksdb_cuckoo_options_set_use_module_hash";
 
 impl CuckooHandle {
-    /// RocksDB's defaults.
+    /// Returns RocksDB's defaults.
     fn new() -> Self {
         let mut kept = Kept::default();
         kept.set(RATIO, 0.9_f64.number());

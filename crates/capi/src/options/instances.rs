@@ -1,4 +1,5 @@
-//! Making and ending options, and what they hold besides numbers: objects, lists and texts.
+//! Creation and destruction of options, and their settings other than numbers: objects, lists and
+//! texts.
 
 use super::{ByName, FifoHandle, Number, OptionsHandle, TableHandle, UniversalHandle};
 use crate::boundary::*;
@@ -12,7 +13,7 @@ use karstdb::{
 use libc::{c_char, c_int, c_uchar};
 use std::sync::Arc;
 
-/// `rocksdb_filterpolicy_t`: the policy's text, as options have it.
+/// `rocksdb_filterpolicy_t`: the policy's text in options.
 #[derive(Debug)]
 pub struct FilterPolicy(String);
 
@@ -21,7 +22,8 @@ impl FilterPolicy {
         FilterPolicy(format!("bloomfilter:{bits}:false"))
     }
 
-    /// Bloom filters on levels below `bloom_before_level`, where a flush counts as level -1.
+    /// Returns Ribbon filters, with Bloom filters on levels below `bloom_before_level`, where a
+    /// flush counts as level -1.
     pub(crate) fn ribbon(bits: f64, bloom_before_level: c_int) -> FilterPolicy {
         FilterPolicy(format!("ribbonfilter:{bits}:{bloom_before_level}"))
     }
@@ -31,7 +33,7 @@ impl FilterPolicy {
 #[derive(Debug)]
 pub struct PartitionerHandle(Arc<dyn SstPartitionerFactory>);
 
-/// `rocksdb_file_checksum_gen_factory_t`: the one that there is.
+/// `rocksdb_file_checksum_gen_factory_t`: the only built-in one.
 #[derive(Debug)]
 pub struct ChecksumHandle;
 
@@ -47,7 +49,7 @@ unsafe fn set_c_text(options: *mut OptionsHandle, setter: &'static str, name: &s
     }
 }
 
-/// Some of the fields of `compression_opts` or `bottommost_compression_opts`.
+/// Sets some fields of `compression_opts` or `bottommost_compression_opts`.
 unsafe fn compression(
     options: *mut OptionsHandle,
     setter: &'static str,
@@ -77,7 +79,7 @@ unsafe fn on_deletion(
     }
 }
 
-/// The pairs of an option string, at the outer level of its braces.
+/// Splits an option string into pairs, at the outer level of its braces.
 fn split(text: &str) -> Vec<(&str, &str)> {
     let (mut depth, mut start, mut pairs) = (0_usize, 0, Vec::new());
     let ends = text.char_indices().chain([(text.len(), ';')]);
@@ -86,7 +88,8 @@ fn split(text: &str) -> Vec<(&str, &str)> {
             '{' => depth += 1,
             '}' => depth = depth.saturating_sub(1),
             ';' if depth == 0 || at == text.len() => {
-                // What is no pair has a name that is no option, and is refused as that.
+                // A part without `=` becomes a name with an empty value; an unknown name is refused
+                // later.
                 let part = text[start..at].trim();
                 if !part.is_empty() {
                     let (name, value) = part.split_once('=').unwrap_or((part, ""));
@@ -113,7 +116,7 @@ fn set_from_string(options: &mut OptionsHandle, text: &str) -> karstdb::Result<(
 }
 
 capi! {
-    // There are no indexes of the user's own, so that there is none to clear or to name.
+    // User-defined indexes do not exist here, so there is nothing to clear or to name.
     call rocksdb_block_based_options_clear_user_defined_index_factory(_table: *mut TableHandle) {}
     call rocksdb_block_based_options_get_user_defined_index_factory_name(_table: *const TableHandle, size: *mut usize) -> *const c_char {
         lend_or_null(None, size)
@@ -303,7 +306,7 @@ capi! {
     call rocksdb_options_enable_statistics(options: *mut OptionsHandle) {
         if let Some(options) = options.as_mut() { options.statistics = Some(Arc::new(Statistics::new(StatsLevel::ExceptDetailedTimers))) }
     }
-    // Compat: the level is that of the statistics, which are there once they are enabled.
+    // Compat: the level belongs to the statistics, which exist once they are enabled.
     call rocksdb_options_set_statistics_level(options: *mut OptionsHandle, level: c_int) {
         let Some(statistics) = options.as_ref().and_then(|options| options.statistics.as_ref()) else { return };
         statistics.set_level(match level {
@@ -331,8 +334,8 @@ capi! {
     }
     call rocksdb_filterpolicy_create_bloom(bits: f64) -> *mut FilterPolicy { give(FilterPolicy::bloom(bits)) }
     call rocksdb_filterpolicy_create_bloom_full(bits: f64) -> *mut FilterPolicy { give(FilterPolicy::bloom(bits)) }
-    // Compat: Ribbon on every level, flushed tables included; the default of option strings is
-    // Bloom for those.
+    // Compat: Ribbon on every level, flushed tables included; option strings by default use Bloom
+    // for flushed tables.
     call rocksdb_filterpolicy_create_ribbon(bits: f64) -> *mut FilterPolicy { give(FilterPolicy::ribbon(bits, -1)) }
     call rocksdb_filterpolicy_create_ribbon_hybrid(bits: f64, bloom_before_level: c_int) -> *mut FilterPolicy { give(FilterPolicy::ribbon(bits, bloom_before_level)) }
     call rocksdb_filterpolicy_destroy(policy: *mut FilterPolicy) { end(policy); }

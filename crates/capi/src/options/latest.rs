@@ -1,4 +1,4 @@
-//! The options that a database was opened with last, as its OPTIONS file has them.
+//! Options of a database's last open, as its OPTIONS file has them.
 
 use super::OptionsHandle;
 use crate::boundary::*;
@@ -27,10 +27,10 @@ fn load(path: &Path, env: &karstdb::io::Env, ignore_unknown: bool) -> karstdb::R
         .map_err(|error| invalid(format!("{}: {error}", path.join(name).display())))
 }
 
-/// Takes out the objects that are not built in.
+/// Removes objects that are not built in.
 ///
-/// Compat: RocksDB loads such an object as none, or as the default; the caller, who has it, sets it
-/// before the database is opened. Opened without it, the database is refused where that matters.
+/// Compat: RocksDB loads such an object as none, or as the default; the caller, who has it, sets
+/// it before it opens the database. An open without it fails where the object matters.
 fn without_unknown_objects(mut family: ColumnFamilyOptions) -> ColumnFamilyOptions {
     let unless = |object: &mut Object, known: &dyn Fn(&str) -> bool| {
         if object.text().is_some_and(|text| !known(text)) {
@@ -55,7 +55,7 @@ fn without_unknown_objects(mut family: ColumnFamilyOptions) -> ColumnFamilyOptio
     family
 }
 
-/// The same of the database's own options.
+/// Removes a checksum factory that is not built in from the database's options.
 fn without_unknown_factory(mut db: DbOptions) -> DbOptions {
     if db.file_checksum_gen_factory.id().is_some_and(|name| name != FileChecksumGenCrc32cFactory.name()) {
         db.file_checksum_gen_factory = Object::NONE;

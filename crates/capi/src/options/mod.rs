@@ -1,9 +1,9 @@
-//! `rocksdb_options_t` and the options that belong to it: of block-based tables, of universal and
-//! of FIFO compaction.
+//! `rocksdb_options_t` and its parts: options of block-based tables, of universal and of FIFO
+//! compaction.
 //!
-//! A setter is RocksDB's option of that name, set from its text through the option tables; so what
-//! is a valid value, and what has an effect, is said in one place. What has no effect is
-//! remembered, so that its getter answers, and named on stderr when a database is opened.
+//! A setter sets RocksDB's option of that name from its text through the option tables, which
+//! alone decide the valid values and which options have an effect. Settings without effect are
+//! remembered for their getters, and named on stderr when a database is opened.
 
 mod cuckoo;
 mod instances;
@@ -43,7 +43,7 @@ pub struct OptionsHandle {
     db: DbOptions,
     family: ColumnFamilyOptions,
     pub(crate) kept: Kept,
-    /// Settings without effect that are sets of numbers, by what they are called in the options.
+    /// Settings without effect that are sets of numbers, by the names of their options.
     kept_sets: BTreeMap<&'static str, BTreeSet<c_int>>,
     comparator: Option<Comparator>,
     merge_operator: Option<Arc<dyn MergeOperator>>,
@@ -97,8 +97,8 @@ impl Default for OptionsHandle {
 }
 
 impl OptionsHandle {
-    /// How a database is opened with these options, and each family with its own. The OPTIONS file
-    /// does not count: RocksDB's caller gives all options itself.
+    /// Returns the options to open a database with, and each family with its own. The OPTIONS file
+    /// is ignored, because RocksDB's caller passes all options itself.
     pub(crate) fn to_options(&self, families: &[(&str, &OptionsHandle)]) -> karstdb::Result<Options> {
         let db = self.db.clone();
         let mut options = Options::new().ignore_options_file(true).db(move |options| *options = db.clone());
@@ -145,7 +145,7 @@ impl OptionsHandle {
         Ok(options)
     }
 
-    /// Sets the comparator that the options name, where the caller has given none of its own.
+    /// Sets the comparator named in the options, unless the caller has given its own.
     pub(crate) fn with_comparator(&self, options: Options, family: Option<&str>) -> Options {
         let named = self.family.comparator.id().filter(|_| self.comparator.is_none());
         match named.and_then(Comparator::from_name) {
@@ -236,7 +236,7 @@ impl Kept {
     }
 }
 
-/// A number of C's.
+/// A number of C.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Number {
     Whole(i128),
@@ -282,8 +282,8 @@ impl CNumber for bool {
     }
 }
 
-/// The options that are a choice: the name of a number and the number of a name, by the type's
-/// name.
+/// Generates conversions between the number and the name of an enumeration's value, by the name of
+/// its type.
 macro_rules! choices {
     ($($kind:ident)*) => {
         fn choice_name(kind: &str, number: u8) -> Option<&'static str> {
@@ -300,7 +300,7 @@ choices! {
     PrepopulateBlockCache WalRecoveryMode
 }
 
-/// The text of a number, for an option of this type.
+/// Returns the text of a number, for an option of this type.
 fn text_of(info: &OptionInfo, number: Number) -> String {
     match number {
         Number::Whole(whole) if info.kind == "bool" => (whole != 0).to_string(),
@@ -322,7 +322,7 @@ fn number_of(info: &OptionInfo, text: &str) -> Number {
     whole.map(Number::Whole).unwrap_or_else(|| Number::Real(text.parse().unwrap_or(0.0)))
 }
 
-/// Options that are set and read by RocksDB's names.
+/// Options with RocksDB's names for their setters and getters.
 pub(crate) trait ByName {
     fn info(name: &str) -> Option<&'static OptionInfo>;
     fn assign(&mut self, name: &str, text: &str) -> Result<(), o::OptionError>;
@@ -331,12 +331,12 @@ pub(crate) trait ByName {
     fn kept_value(&self, setter: &str) -> Number;
     fn has_kept(&self, setter: &str) -> bool;
 
-    /// Sets the option `name` by its setter. A value that is none is told, and changes nothing.
+    /// Sets the option `name` by its setter. An invalid value is reported on stderr and not set.
     fn set_number(&mut self, setter: &'static str, name: &str, number: Number) {
         let Some(info) = Self::info(name) else { return self.kept().set(setter, number) };
         match self.assign(name, &text_of(info, number)) {
             Ok(()) if info.honoured => {}
-            // Compat: an `enum` of RocksDB's takes any number, and its getter gives that back.
+            // Compat: an `enum` of RocksDB takes any number, which its getter returns.
             Ok(()) => self.kept().set(setter, number),
             Err(_) if !info.honoured => self.kept().set(setter, number),
             Err(error) => say_once(setter, &error.to_string()),

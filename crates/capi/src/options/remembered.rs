@@ -1,7 +1,6 @@
-//! Options without effect that are no numbers: sets, and what memtables are made of.
+//! Options without effect that are not numbers: sets, and memtable types.
 //!
-//! They are remembered, so that their getters answer, and named on stderr when a database is
-//! opened.
+//! They are remembered for their getters, and named on stderr when a database is opened.
 
 use super::{CNumber, OptionsHandle};
 use libc::{c_int, c_uchar};
@@ -10,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const HANDOFF: &str = "checksum_handoff_file_types";
 const HINTS: &str = "calculate_sst_write_lifetime_hint_set";
 
-/// RocksDB's defaults: no file type, and level compaction.
+/// Returns RocksDB's defaults: no file type, and level compaction.
 pub(super) fn sets() -> BTreeMap<&'static str, BTreeSet<c_int>> {
     BTreeMap::from([(HANDOFF, BTreeSet::new()), (HINTS, BTreeSet::from([0]))])
 }
@@ -62,8 +61,7 @@ mod of_numbers {
 mod others {
     use super::*;
     capi! {
-        // The memtable is the one there is; RocksDB's names of others do not go to the OPTIONS
-        // file.
+        // The memtable has one type; RocksDB's names of others are not written to the OPTIONS file.
         call rocksdb_options_set_memtable_vector_rep(options: *mut OptionsHandle) {
             if let Some(options) = options.as_mut() { options.kept.set("rocksdb_options_set_memtable_vector_rep", 1_u8.number()) }
         }

@@ -1,5 +1,5 @@
-//! The options that are numbers, each by RocksDB's name of it: setter or getter, handle, type in C,
-//! the option, and the setter under which a value without effect is remembered.
+//! Options that are numbers, by RocksDB's names: setter or getter, handle, type in C, option, and
+//! the setter under which a value without effect is remembered.
 
 use super::{ByName, CNumber, FifoHandle, OptionsHandle, TableHandle, UniversalHandle};
 use crate::boundary::*;
@@ -8,12 +8,12 @@ use libc::{c_char, c_int, c_uchar};
 macro_rules! scalars {
     ($($kind:ident $name:ident $handle:ident $c:ident $option:literal $setter:ident;)*) => {
         $( scalars!(@$kind $name $handle $c $option $setter); )*
-        /// The functions, and whether the option has an effect.
+        /// The functions, and whether their option has an effect.
         pub(crate) const SERVED: &[(&str, fn() -> bool)] =
             &[$( (stringify!($name), || <$handle as ByName>::info($option).is_some_and(|info| info.honoured)) ),*];
         pub(crate) const SIGNATURES: &[crate::signature::Signature] =
             &[$( crate::signature::accessor!($kind $name $handle $c) ),*];
-        /// What is only remembered, whatever the option tables say.
+        /// Functions that only remember their value although the option tables have the option.
         pub(crate) const KEPT: &[&str] = &[];
     };
     (@set $name:ident $handle:ident $c:ident $option:literal $setter:ident) => {
