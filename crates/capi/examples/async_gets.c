@@ -2,7 +2,7 @@
      cc -O2 async_gets.c -IDIR/include -LDIR/lib -lkarstdb -o async_gets
      LD_LIBRARY_PATH=DIR/lib ./async_gets DATABASE [KEYS [GETS [IN_FLIGHT [DIRECT]]]]
    Reads keys as db_bench and `karst bench` write them (16 bytes), uncached; with DIRECT 1 past the
-   page cache. A database that is not there is made first, with values of 4 KiB.
+   page cache. A missing database is created first, with values of 4 KiB.
    SPDX-License-Identifier: Apache-2.0 */
 #include <karst.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void check(char* error) {
   }
 }
 
-/* The number, the most significant byte first, filled up with '0'. */
+/* Writes the number, most significant byte first, padded with '0'. */
 static void key_of(char* key, uint64_t number) {
   memset(key, '0', KEY);
   for (int at = 7; at >= 0; at--, number >>= 8) key[at] = (char)(number & 0xff);

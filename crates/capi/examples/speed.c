@@ -1,6 +1,6 @@
-/* How fast RocksDB's C API is, with whatever library it finds: operations per second of one thread,
-   with keys of 16 bytes and values of 100, without compression, in a new database that fits into the
-   block cache. It is compiled once, and run with one library and the other:
+/* Speed of RocksDB's C API with the library that the loader finds: operations per second of one
+   thread, with keys of 16 bytes and values of 100, without compression, in a new database that fits
+   into the block cache. It is compiled once, and run with each library:
 
      cc -O2 -std=c99 -D_POSIX_C_SOURCE=200809L speed.c -lrocksdb -o speed
      ./speed DIR [KEYS]                               the library that it was linked with
@@ -111,7 +111,7 @@ int main(int count, char** arguments) {
   tell("put, random", keys / 2, began);
 
   rocksdb_compact_range(db, NULL, 0, NULL, 0);
-  /* Into the cache. */
+  /* Fills the cache. */
   iterator = rocksdb_create_iterator(db, read);
   for (rocksdb_iter_seek_to_first(iterator); rocksdb_iter_valid(iterator); rocksdb_iter_next(iterator)) {
     sum++;

@@ -1,4 +1,4 @@
-//! What an asynchronous get allocates, as docs/c-api.md has it.
+//! Number of allocations of an asynchronous get, which docs/c-api.md states.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "every block is a call of the API on handles it gave out"
@@ -16,7 +16,7 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call is passed on as it is.
+// SAFETY: every call is forwarded unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATED.try_with(|count| count.set(count.get() + 1));
@@ -55,13 +55,13 @@ unsafe extern "C" {
 }
 
 unsafe extern "C" fn released(done: *const H) {
-    // The operation comes first.
+    // The operation is the completion's first field.
     unsafe { karst_op_release(*done) }
 }
 
 #[test]
 fn a_get_that_does_not_wait_allocates_four_times() {
-    // Why: without a use of the crate its symbols would not be linked.
+    // Without a use of the crate the linker would drop its symbols.
     assert!(!karst_capi::asynchronous().is_empty());
     let directory = tempfile::tempdir().unwrap();
     let path = CString::new(directory.path().join("db").to_str().unwrap()).unwrap();
@@ -84,7 +84,7 @@ fn a_get_that_does_not_wait_allocates_four_times() {
             }
             ALLOCATED.get() - before
         };
-        gets(100); // what is made once
+        gets(100); // allocations made once
         assert_eq!(gets(1000), 4000);
         karst_reactor_destroy(reactor, &mut error);
         rocksdb_close(db);

@@ -1,25 +1,25 @@
-//! Programs in C against the headers and the library, with all warnings as errors.
+//! Programs in C, compiled against the headers and the library with all warnings as errors.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The shared library lies beside the test, or one directory up.
+/// Returns the shared library, which lies beside the test or one directory up.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let mut found = test.ancestors().skip(1).take(2).map(|directory| directory.join("libkarst_capi.so"));
     found.find(|path| path.exists()).expect("cargo builds the library for its tests")
 }
 
-/// Compiles with `compiler` and runs, with a directory of its own for the database; what it prints.
+/// Compiles a program, runs it with a new directory for its database, and returns its output.
 fn run(compiler: &str, flags: &[&str], source: &str, arguments: &[&str]) -> String {
     linked("librocksdb.so", compiler, flags, source, arguments, |_| {})
 }
 
-/// The same, linked with the library under a name; `look` sees the database.
+/// Like [`run`], linked with the library under `name`; `look` gets the database's directory.
 ///
-/// Why a missing compiler is a failure: what is linked with it would go untested unnoticed.
+/// A missing compiler is a failure, because the code linked with it would go untested unnoticed.
 fn linked(
     name: &str,
     compiler: &str,
@@ -30,7 +30,7 @@ fn linked(
 ) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let directory = tempfile::tempdir().unwrap();
-    // The names of an installation.
+    // Names that an installation has.
     for name in BTreeSet::from(["libkarstdb.so", name]) {
         std::os::unix::fs::symlink(library(), directory.path().join(name)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! The memory of a cache that was disowned is not given back when the cache is destroyed.
+//! Memory of a disowned cache: destroying the cache does not free it.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "every block is a call of the API on handles it gave out"
@@ -14,7 +14,7 @@ static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
-// SAFETY: every call is passed on as it is.
+// SAFETY: every call is forwarded unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
@@ -58,7 +58,7 @@ unsafe extern "C" {
     fn rocksdb_free(p: H);
 }
 
-// Why: without a use of the crate its symbols would not be linked.
+// Without a use of the crate the linker would drop its symbols.
 #[test]
 fn the_library_is_linked() {
     assert!(!karst_capi::functions().is_empty());
@@ -71,7 +71,7 @@ fn ok<T>(call: impl FnOnce(E) -> T) -> T {
     value
 }
 
-/// How many bytes destroying a cache with a value of `size` in it gives back.
+/// Returns the bytes freed by destroying a cache that holds a value of `size` bytes.
 unsafe fn given_back(size: usize, disowned: bool) -> usize {
     unsafe {
         let folder = tempfile::tempdir().unwrap();

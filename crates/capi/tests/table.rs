@@ -1,4 +1,4 @@
-//! The list of functions: complete, exported, and told in docs/c-api.md.
+//! The list of functions: complete, exported, and documented in docs/c-api.md.
 #![forbid(unsafe_code)]
 
 use karst_capi::{Function, Served, asynchronous, functions, retired_functions, rocksdb_header};
@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The names of all functions of RocksDB 11.8's header.
+/// Names of all functions of RocksDB 11.8's header.
 const ALL: &str = include_str!("functions.txt");
 
-/// The names of all symbols that begin with `rocksdb_` of Debian's `librocksdb.so.7.8`.
+/// Names of all symbols of Debian's `librocksdb.so.7.8` that begin with `rocksdb_`.
 const OF_7_8: &str = include_str!("functions_7_8.txt");
 
 #[test]
@@ -31,7 +31,7 @@ fn every_symbol_of_rocksdb_7_8_is_there() {
     assert_eq!(gone, retired.iter().map(|function| function.name).collect::<Vec<_>>());
 }
 
-/// The shared library lies beside the test, or one directory up.
+/// Returns the shared library, which lies beside the test or one directory up.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let mut found = test.ancestors().skip(1).take(2).map(|directory| directory.join("libkarst_capi.so"));
@@ -68,13 +68,13 @@ fn the_header_of_rocksdb_declares_every_function() {
         let declared = text.contains(&format!(" {}(", function.name));
         assert!(declared, "{}", function.name);
     }
-    // One whose name is so long that the compiler breaks the line before it.
+    // The compiler breaks the line before a name of this length.
     let long = "rocksdb_optimistictransactiondb_open_column_families_with_otxn_db_options(";
     let declared = text.lines().find(|line| line.contains(long)).unwrap();
     assert!(declared.ends_with("char** errptr);"), "{declared}");
 }
 
-/// The page's tables.
+/// Returns the tables of the page.
 fn tables() -> String {
     let all = functions();
     let mut text = format!("\n## Asynchronous, in karst.h: {}\n\n", asynchronous().len());
@@ -103,7 +103,8 @@ fn tables() -> String {
     text
 }
 
-/// With `KARST_WRITE_DOCS=1` (`cargo xtask capi --table`) the page is written, else compared.
+/// Compares the page with the tables; with `KARST_WRITE_DOCS=1` (`cargo xtask capi --table`) writes
+/// it.
 #[test]
 fn the_page_is_current() {
     const MARK: &str = "<!-- What follows is made by `cargo xtask capi --table`. -->\n";

@@ -1,14 +1,14 @@
-//! A reactor that one of its own callbacks destroys.
+//! A callback that destroys its own reactor.
 
 use super::*;
 use std::sync::atomic::AtomicBool;
 
-/// What a callback that destroys its reactor, and those behind it, have to do with.
+/// State of the callback that destroys its reactor, and of the callbacks behind it.
 struct Ends {
     reactor: H,
     db: H,
     destroyed: AtomicBool,
-    /// Callbacks behind that one, and those of them that were refused another operation.
+    /// Callbacks run after the destruction, and those of them whose next operation was refused.
     behind: AtomicUsize,
     refused: AtomicUsize,
 }
@@ -42,7 +42,7 @@ unsafe extern "C" fn destroys_its_reactor(done: *const Completion) {
             );
         }
         ok(|e| karst_reactor_destroy(ends.reactor, e));
-        // What was freed, if anything was, is something else now.
+        // Overwrites freed memory, if any was freed.
         for size in (8..=1024).step_by(8).flat_map(|size| [size; 10]) {
             libc::calloc(1, size);
         }

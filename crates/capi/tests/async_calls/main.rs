@@ -1,4 +1,4 @@
-//! Asynchronous calls, as C makes them.
+//! Asynchronous calls through the exported C functions.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "every block is a call of the API on handles it gave out"
@@ -133,7 +133,7 @@ const CANCELLED: c_int = 100;
 
 const KEYS: u32 = 2000;
 
-// Why: without a use of the crate its symbols would not be linked.
+// Without a use of the crate the linker would drop its symbols.
 #[test]
 fn the_functions_are_listed() {
     assert!(karst_capi::asynchronous().contains(&"karst_get_async"));
@@ -237,10 +237,10 @@ impl Drop for Setup {
     }
 }
 
-/// A queue and what drives its operations: threads, or this thread.
+/// A queue and the threads that run its operations: the reactor's or this one.
 struct Queue {
     queue: H,
-    /// To be polled; null if it has threads.
+    /// The reactor to poll; null if it has threads.
     polled: H,
 }
 
@@ -254,7 +254,7 @@ impl Queue {
         Notify { queue: self.queue, callback: None, user_data: tag as H }
     }
 
-    /// Some completions, at least one.
+    /// Waits for completions, and returns at least one.
     fn some(&self) -> Vec<Completion> {
         let mut out = Vec::with_capacity(64);
         let count = unsafe {
@@ -295,7 +295,7 @@ fn message(completion: &Completion) -> String {
     unsafe { CStr::from_ptr(completion.message) }.to_str().unwrap().to_owned()
 }
 
-/// What is checked of reactors with threads and of those that this thread polls.
+/// Runs a test with a reactor of 0, 1 and 2 threads; this thread polls the first.
 fn with_both(test: impl Fn(&mut Setup, H, u32)) {
     for threads in [0, 1, 2] {
         let mut setup = Setup::new();
@@ -329,7 +329,7 @@ fn gets_bring_values_and_misses_and_errors() {
         let cached = rocksdb_readoptions_create();
         rocksdb_readoptions_set_read_tier(cached, 1);
         karst_get_async(reactor, setup.db, cached, null_mut(), at(&key(3)), 4, &queue.tagged(0));
-        rocksdb_readoptions_destroy(cached); // not needed any more
+        rocksdb_readoptions_destroy(cached); // no longer needed
         let done = queue.one();
         assert_eq!((done.status, done.value), (INCOMPLETE, null()));
         assert!(message(&done).starts_with("Result incomplete: "), "{}", message(&done));
@@ -392,7 +392,7 @@ fn multi_gets_answer_for_each_key_and_writes_take_the_batch() {
     });
 }
 
-/// The tag, the status and the value of a completion.
+/// Tag, status and value of a completion.
 type Called = (usize, c_int, Option<Vec<u8>>);
 
 static CALLED: Mutex<Vec<Called>> = Mutex::new(Vec::new());
@@ -442,7 +442,7 @@ fn iterators_move_both_ways_and_one_operation_at_a_time() {
             karst_op_release(done.op);
         };
         let tag = queue.tagged(0);
-        karst_iter_next_async(reactor, it, &tag); // it was not sought
+        karst_iter_next_async(reactor, it, &tag); // before any seek
         let done = queue.one();
         assert_eq!(done.status, INVALID_ARGUMENT);
         karst_op_release(done.op);
@@ -476,14 +476,14 @@ fn an_iterator_that_is_moved_refuses_everything_else() {
         karst_op_release(queue.one().op);
         assert_eq!(karst_iter_valid(it), 1);
 
-        // Nobody polls: the next stays outstanding.
+        // Not polled: the operation stays outstanding.
         karst_iter_next_async(reactor, it, &queue.tagged(2));
         let mut length = 9;
         assert_eq!(karst_iter_valid(it), 0);
         assert_eq!((karst_iter_key(it, &mut length), length), (null(), 0));
         assert!(karst_iter_value(it, &mut length).is_null());
         karst_iter_seek_async(reactor, it, at(&key(9)), 4, &queue.tagged(3));
-        karst_iter_destroy(it); // what is outstanding goes on
+        karst_iter_destroy(it); // the outstanding operation continues
         let mut ended = HashMap::new();
         while ended.len() < 2 {
             for done in queue.some() {
@@ -494,7 +494,7 @@ fn an_iterator_that_is_moved_refuses_everything_else() {
         assert_eq!(ended[&2], (OK, Some(key(8).to_vec())));
         assert_eq!(ended[&3], (BUSY, None));
 
-        // A move that was cancelled leaves it on no entry, and free.
+        // After a cancelled move the iterator is on no entry, and can be moved.
         let it = ok(|e| karst_iter_create(setup.db, setup.read, null_mut(), e));
         let op = karst_iter_seek_async(reactor, it, at(&key(7)), 4, &queue.tagged(4));
         karst_op_cancel(op);
@@ -511,7 +511,7 @@ fn an_iterator_that_is_moved_refuses_everything_else() {
     }
 }
 
-/// Numbers that look random, the same in each run.
+/// Pseudo-random numbers from a fixed seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -527,8 +527,8 @@ fn ten_thousand_operations_complete_once_each_whenever_they_are_cancelled() {
     with_both(|setup, reactor, threads| unsafe {
         let queue = Queue::new(reactor, threads);
         let mut numbers = Numbers(u64::from(threads) + 1);
-        // Half of them are cancelled, some time or other; how often this looks depends on the
-        // machine.
+        // Operations in flight: handle, true if it is to be cancelled (half of them), true if it
+        // was. The time of the cancelling depends on the machine.
         let mut flying: HashMap<usize, (H, bool, bool)> = HashMap::new();
         let (mut begun, mut cancelled, mut found) = (0, 0, 0);
         let iterators: Vec<H> =
@@ -581,7 +581,7 @@ fn ten_thousand_operations_complete_once_each_whenever_they_are_cancelled() {
                         assert!(done.value.is_null() && done.key.is_null());
                         cancelled += 1;
                     }
-                    // Another operation has the iterator, or it is on no entry.
+                    // Another operation holds the iterator, or the iterator is on no entry.
                     BUSY | INVALID_ARGUMENT => {}
                     other => panic!("{other}: {}", message(&done)),
                 }
@@ -593,7 +593,7 @@ fn ten_thousand_operations_complete_once_each_whenever_they_are_cancelled() {
         iterators.into_iter().for_each(|it| karst_iter_destroy(it));
         rocksdb_writebatch_destroy(batch);
         queue.destroy();
-        // What was written is what was there.
+        // The writes stored the values that the keys already had.
         for i in 0..KEYS {
             let mut length = 0;
             let found = ok(|e| rocksdb_get(setup.db, setup.read, at(&key(i)), 4, &mut length, e));
@@ -656,7 +656,7 @@ fn a_queue_may_be_destroyed_with_operations_outstanding() {
             }
             queue.destroy();
         }
-        // The reactor goes on.
+        // The reactor still runs.
         let queue = Queue::new(reactor, threads);
         setup.get(reactor, 3, &queue.tagged(3));
         let done = queue.one();
@@ -690,7 +690,7 @@ fn a_database_may_be_closed_with_operations_outstanding() {
                 ended += 1;
             }
         }
-        // An iterator and a value may outlive it, and what begins later is refused.
+        // An iterator and a value may outlive the database; later operations are refused.
         karst_iter_seek_async(reactor, it, at(&key(7)), 4, &queue.tagged(0));
         let done = queue.one();
         assert!([OK, SHUTDOWN_IN_PROGRESS].contains(&done.status), "{}", done.status);
@@ -701,7 +701,7 @@ fn a_database_may_be_closed_with_operations_outstanding() {
     });
 }
 
-/// A reactor and a database that are read from again and again.
+/// A reactor and a database for a chain of reads.
 struct Again {
     reactor: H,
     db: H,
@@ -773,7 +773,7 @@ fn a_reactor_that_is_destroyed_completes_what_is_outstanding() {
 }
 
 struct Handle(H);
-// SAFETY: the functions that are called on it are for any thread.
+// SAFETY: the functions called with it can be called from any thread.
 unsafe impl Send for Handle {}
 
 static REACTOR_OF_CALLBACK: AtomicUsize = AtomicUsize::new(0);
@@ -811,7 +811,7 @@ fn a_reactor_without_threads_is_its_threads_alone() {
     assert_eq!(unsafe { karst_reactor_poll(threads) }, -1);
     ok(|e| unsafe { karst_reactor_destroy(threads, e) });
     unsafe {
-        // Nothing to do: it sleeps until the time is up.
+        // Nothing is ready: the call sleeps until its timeout.
         assert_eq!(karst_reactor_run(reactor, 1000), 0);
         REACTOR_OF_CALLBACK.store(reactor as usize, Ordering::SeqCst);
         let notify = Notify { queue: null_mut(), callback: Some(polls_again), user_data: null_mut() };
@@ -819,7 +819,7 @@ fn a_reactor_without_threads_is_its_threads_alone() {
         while REFUSED_IN_CALLBACK.load(Ordering::SeqCst) == 0 {
             karst_reactor_run(reactor, -1);
         }
-        // Another thread begins an operation and cancels one, and both are this thread's to run.
+        // Another thread starts an operation and cancels one; this thread runs both.
         let op = setup.get(reactor, 5, &queue.tagged(5));
         let (reactor_there, db, queue_there, op) =
             (Handle(reactor), Handle(setup.db), Handle(queue.queue), Handle(op));
@@ -923,7 +923,7 @@ fn transactions_commit_or_come_back() {
         rocksdb_transactiondb_options_destroy(locking);
         rocksdb_transaction_options_destroy(begin);
 
-        // An optimistic one that lost.
+        // An optimistic transaction with a conflict.
         let db = ok(|e| rocksdb_optimistictransactiondb_open(options, setup.path("optimistic").as_ptr(), e));
         let base = rocksdb_optimistictransactiondb_get_base_db(db);
         let reactor = ok(|e| karst_reactor_create(base, 0, e));
@@ -941,7 +941,7 @@ fn transactions_commit_or_come_back() {
         let transaction = begin();
         ok(|e| rocksdb_put(base, setup.write, at(b"k"), 1, at(b"theirs"), 6, e));
         karst_transaction_commit_async(reactor, transaction, &queue.tagged(1));
-        rocksdb_transaction_destroy(transaction); // the operation has what matters
+        rocksdb_transaction_destroy(transaction); // the operation holds the transaction
         let done = queue.one();
         assert_eq!(done.status, BUSY, "{}", message(&done));
         let again = karst_op_take_transaction(done.op);

@@ -29,7 +29,7 @@ static int is(const char* data, size_t length, const char* text) {
   return data && length == strlen(text) && memcmp(data, text, length) == 0;
 }
 
-/* Callback mode: a chain of gets, each begun by the one before. */
+/* Callback mode: a chain of gets, each started by the callback of the one before. */
 typedef struct {
   karst_reactor_t* reactor;
   const rocksdb_t* db;
@@ -100,7 +100,7 @@ static void queue(const rocksdb_t* db) {
   }
   MUST(cancelled <= KEYS / 10 && karst_completion_queue_outstanding(queue) == 0);
 
-  /* All together, and a missing one. */
+  /* All keys in one call, and a missing one. */
   const char* keys[] = {"key000001", "nothing", "key000999"};
   const size_t lengths[] = {9, 7, 9};
   karst_notify_t notify = {queue, NULL, NULL};

@@ -1,4 +1,4 @@
-/* A listener by the header's own types: `events DIR` prints what it is told.
+/* A listener with the header's own types: `events DIR` prints what its callbacks receive.
    SPDX-License-Identifier: Apache-2.0 */
 
 #include <rocksdb/c.h>

@@ -1,7 +1,7 @@
-/* A program as it was linked with RocksDB: it works on a database that it has written before with
-   one library or the other. `switched DIR ROUND` checks what the rounds before have left, by any
-   way of reading, writes what belongs to ROUND, and checks again. Every second round leaves its last
-   writes in the log. It uses what RocksDB has had since 7.8.
+/* A program linked with RocksDB, on a database that it wrote before with either library.
+   `switched DIR ROUND` checks the data of the earlier rounds with every kind of read, writes the
+   data of ROUND, and checks again. Every second round leaves its last writes in the log. It calls
+   only functions that RocksDB has had since 7.8.
    SPDX-License-Identifier: Apache-2.0 */
 
 #include <rocksdb/c.h>
@@ -62,8 +62,8 @@ static const char* name(void* state) {
   return "switched.append";
 }
 
-/* Key `at` was written by the last round before `rounds` that divides it; 0 writes all, and every
-   round takes away one of 17. */
+/* Returns the round before `rounds` that wrote key `at` last, or -1 if it is deleted. Round 0
+   writes all keys; round N writes every (N+1)th and deletes one of 17. */
 static int writer(int at, int rounds) {
   int round;
   for (round = rounds - 1; round > 0; round--) {
@@ -80,7 +80,7 @@ static void value_of(char* value, int at, int round) {
   sprintf(value, "%d by %d", at, round);
 }
 
-/* Everything that the rounds before `rounds` have left. */
+/* Checks all data of the rounds before `rounds`. */
 static void look(rocksdb_t* db, rocksdb_column_family_handle_t** families, int rounds) {
   rocksdb_readoptions_t* read = rocksdb_readoptions_create();
   char key[64], wanted[LENGTH];
@@ -108,7 +108,7 @@ static void look(rocksdb_t* db, rocksdb_column_family_handle_t** families, int r
     }
     rocksdb_iter_get_error(iterator, &error);
     ok("iterate");
-    /* What is merged comes after the keys. */
+    /* The merged entry follows the keys. */
     check(rocksdb_iter_valid(iterator) == (rounds > 0), "a merged entry", family);
     if (rounds > 0) {
       size_t length = 0;

@@ -1,4 +1,4 @@
-//! Answers by which programs and bindings of RocksDB 7.8 go: words of errors, defaults, and the
+//! Behaviour that programs and bindings of RocksDB 7.8 rely on: texts of errors, defaults, and
 //! functions that later headers lack.
 
 use super::as_rocksdb::{load, merges_nothing};
@@ -47,7 +47,7 @@ unsafe extern "C" {
 const LEVEL_STYLE: c_int = 0;
 const FIFO_STYLE: c_int = 2;
 
-/// The bytes of the filters of a flushed table with 2000 keys.
+/// Returns the size in bytes of the filters of a flushed table with 2000 keys.
 fn filter_bytes(style: c_int, policy: H) -> u64 {
     let setup = Setup::new();
     unsafe {
@@ -84,7 +84,8 @@ fn a_ribbon_policy_builds_bloom_filters_below_its_level() {
             (LEVEL_STYLE, rocksdb_filterpolicy_create_ribbon_format(8.0, -1), ribbon),
             (LEVEL_STYLE, rocksdb_filterpolicy_create_ribbon_hybrid(8.0, 0), bloom),
             (LEVEL_STYLE, rocksdb_filterpolicy_create_bloom_format(8.0, true), bloom),
-            // Without levels, a flush is none that is below one.
+            // FIFO style has no levels: flushes get Bloom filters only if `bloom_before_level` is
+            // the maximum.
             (FIFO_STYLE, rocksdb_filterpolicy_create_ribbon_hybrid(8.0, 0), ribbon),
             (FIFO_STYLE, rocksdb_filterpolicy_create_ribbon_hybrid(8.0, c_int::MAX), bloom),
         ] {
@@ -119,7 +120,7 @@ fn a_thread_that_has_a_perf_context_counts() {
     unsafe { rocksdb_close(db) };
 }
 
-/// Handles may go from thread to thread.
+/// Makes a handle `Send`.
 struct AssertSend<T>(T);
 unsafe impl<T> Send for AssertSend<T> {}
 impl<T: Copy> AssertSend<T> {
@@ -309,7 +310,8 @@ fn an_optimistic_transaction_keeps_its_snapshot_beyond_its_commit() {
             ok(|e| rocksdb_transaction_commit(transaction, e));
             put();
             if has_snapshot {
-                // It was written since, if by the transaction itself.
+                // Conflict: the key was written after the snapshot, although by the transaction
+                // itself.
                 let error = failed(|e| rocksdb_transaction_commit(transaction, e));
                 assert!(error.starts_with("Resource busy"), "{error}");
             } else {

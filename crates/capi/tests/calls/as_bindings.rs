@@ -1,4 +1,4 @@
-//! What the tests of bindings for other languages count on, beyond what RocksDB's header says.
+//! Behaviour that the tests of other languages' bindings rely on, beyond RocksDB's header.
 
 use super::*;
 
@@ -56,7 +56,7 @@ unsafe extern "C" {
 fn a_key_that_is_known_is_found_also_if_it_is_known_to_be_gone() {
     let setup = Setup::new();
     let db = setup.open();
-    // Whether it may exist, whether that is all there is to know, and the value.
+    // Returns the answer, `found`, the value and its length.
     let look = |key: &[u8]| unsafe {
         let (mut value, mut length, mut found) = (null_mut(), 7, 7);
         let may = rocksdb_key_may_exist(
@@ -80,7 +80,7 @@ fn a_key_that_is_known_is_found_also_if_it_is_known_to_be_gone() {
     assert_eq!(look(b"never"), (0, 1, None, 0));
     unsafe {
         rocksdb_close(db);
-        // In a table that nothing was read of yet.
+        // Reads a table of which no block has been read yet.
         let db = setup.open();
         let flush = rocksdb_flushoptions_create();
         ok(|e| rocksdb_flush(db, flush, e));
@@ -145,7 +145,7 @@ fn settings_of_backups_tell_what_backups_are_made_like() {
         rocksdb_backup_engine_options_set_share_files_with_checksum_naming(settings, 3);
         assert_eq!(rocksdb_backup_engine_options_get_share_files_with_checksum_naming(settings), 3);
         rocksdb_backup_engine_options_set_share_files_with_checksum_naming(settings, naming);
-        // So are they.
+        // An engine accepts the settings.
         let env = rocksdb_create_default_env();
         let engine = ok(|e| rocksdb_backup_engine_open_opts(settings, env, e));
         let db = setup.open();
@@ -196,7 +196,7 @@ fn blob_values_lie_in_the_cache_that_the_options_were_given() {
         rocksdb_column_family_handle_destroy(family);
         rocksdb_flushoptions_destroy(flush);
         rocksdb_close(db);
-        // And taken away again.
+        // The cache is removed from the options.
         let other = rocksdb_cache_create_lru(1 << 20);
         rocksdb_options_set_blob_cache(setup.options, other);
         rocksdb_options_set_blob_cache(setup.options, null_mut());

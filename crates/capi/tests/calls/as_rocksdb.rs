@@ -1,8 +1,8 @@
-//! Where programs rely on more of RocksDB's behaviour than its header says.
+//! Behaviour that programs rely on beyond RocksDB's header.
 
 use super::*;
 
-/// The keys from where an iterator is.
+/// Returns the keys from the iterator's position on.
 fn rest(iter: H) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     while unsafe { rocksdb_iter_valid(iter) } != 0 {
@@ -109,7 +109,7 @@ fn a_transaction_takes_more_after_a_rollback() {
         use_again(transaction);
         failed(|e| rocksdb_transaction_rollback(transaction, e));
         rocksdb_transaction_destroy(transaction);
-        // The handle of such a database is taken where one of any database is wanted.
+        // The database's handle is accepted where a `rocksdb_t` is wanted.
         assert_eq!(setup.keys(db), [b"kept"]);
         let name = CString::new("family").unwrap();
         let family = ok(|e| rocksdb_transactiondb_create_column_family(db, setup.options, name.as_ptr(), e));
@@ -390,7 +390,7 @@ fn entries_of_a_database_with_a_ttl_expire_and_hide_their_times() {
         let db = ok(call);
         std::thread::sleep(std::time::Duration::from_millis(2100));
         check(db);
-        // It is young for a second; on a slow machine it may need several.
+        // The entry expires after a second; a slow machine may need several attempts.
         loop {
             let put = std::time::Instant::now();
             setup.put(db, b"new", b"young");
@@ -408,7 +408,7 @@ fn entries_of_a_database_with_a_ttl_expire_and_hide_their_times() {
         families.into_iter().for_each(|family| rocksdb_column_family_handle_destroy(family));
         rocksdb_close(db);
 
-        // As RocksDB stores it: the seconds behind the value.
+        // RocksDB stores the time in seconds behind the value.
         let call = |e| {
             rocksdb_open_column_families(
                 options,
@@ -451,7 +451,7 @@ fn entries_of_a_database_with_a_ttl_expire_and_hide_their_times() {
     }
 }
 
-/// A text that the caller frees.
+/// Returns a text and frees it.
 unsafe fn text_of(text: *mut c_char) -> String {
     let copy = unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
     unsafe { libc::free(text.cast()) };
@@ -489,7 +489,7 @@ fn a_family_is_told_level_by_level_and_the_files_of_a_copy_by_kind() {
             assert!(rocksdb_level_metadata_get_sst_file_metadata(level, count).is_null());
             if count == 1 {
                 let table = rocksdb_level_metadata_get_sst_file_metadata(level, 0);
-                // The table outlives its level here.
+                // The table's handle outlives its level's.
                 rocksdb_level_metadata_destroy(level);
                 let directory = text_of(rocksdb_sst_file_metadata_get_directory(table));
                 let name = text_of(rocksdb_sst_file_metadata_get_relative_filename(table));
@@ -577,7 +577,7 @@ fn compaction_by_hand_is_switched_off_and_on() {
         rocksdb_enable_manual_compaction(db);
         rocksdb_compact_range(db, null(), 0, null(), 0);
         assert_eq!(in_level_0().as_c_str(), c"0");
-        // The other way around they take each other back too, once.
+        // In the other order one disabling call is cancelled, too.
         rocksdb_enable_manual_compaction(db);
         rocksdb_disable_manual_compaction(db);
         for expected in [c"0", c"1"] {

@@ -1,4 +1,4 @@
-//! Options of backups and of restoring, each by what comes of it.
+//! Options of backups and of restoring, each tested by its effect.
 
 use super::*;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ unsafe extern "C" {
 }
 
 impl Setup {
-    /// A database with a table of some 200 KB.
+    /// Opens a database with a table of some 200 KB.
     fn with_table(&self) -> H {
         unsafe { rocksdb_options_set_compression(self.options, 0) };
         let db = self.open();
@@ -52,7 +52,7 @@ impl Setup {
         db
     }
 
-    /// A directory of backups with these settings, and a backup in it; restored with a mode.
+    /// Opens a backup engine with these settings and creates a backup.
     fn back_up(&self, db: H, settings: H) -> H {
         unsafe {
             let engine = ok(|e| rocksdb_backup_engine_open_opts(settings, null_mut(), e));
@@ -81,7 +81,7 @@ impl Setup {
         }
     }
 
-    /// What is below a directory with this in its name.
+    /// Returns the files of a directory with `part` in their path.
     fn named(&self, directory: &str, part: &str) -> Vec<PathBuf> {
         let all = std::fs::read_dir(self.directory.path().join(directory)).unwrap();
         all.map(|file| file.unwrap().path()).filter(|path| path.to_str().unwrap().contains(part)).collect()
@@ -116,7 +116,8 @@ fn what_a_backup_is_called_and_how_fast_it_is_made_is_set() {
         assert_eq!(rocksdb_backup_engine_options_get_sync(settings), 0);
         rocksdb_backup_engine_options_set_schema_version(settings, 2);
         assert_eq!(rocksdb_backup_engine_options_get_schema_version(settings), 2);
-        // An engine for all purposes, the only kind that C has, knows all backups.
+        // Compat: without effect, because C has only engines for all purposes, which read all
+        // backups.
         rocksdb_backup_engine_options_set_max_valid_backups_to_open(settings, 1);
         assert_eq!(rocksdb_backup_engine_options_get_max_valid_backups_to_open(settings), 1);
         let begin = Instant::now();
@@ -168,7 +169,7 @@ fn restoring_leaves_what_its_mode_says() {
         setup.restore(engine, 0xffff);
         let table = setup.named("restored", ".sst").remove(0);
         let bytes = std::fs::read(&table).unwrap();
-        // A second name keeps the number of the file from being given again.
+        // A second link keeps the inode number from being reused.
         let keep = |at: &str| std::fs::hard_link(&table, setup.directory.path().join(at)).unwrap();
         for (mode, damaged, stays) in
             [(1, false, true), (1, true, true), (2, true, false), (2, false, true), (0xffff, false, false)]
@@ -190,7 +191,7 @@ fn restoring_leaves_what_its_mode_says() {
     }
 }
 
-/// The least nice and the nicest thread that has copied, and how often that was asked.
+/// Highest and lowest niceness of the copying threads, and number of callbacks.
 static COPYING: Mutex<(c_int, c_int, usize)> = Mutex::new((c_int::MAX, c_int::MIN, 0));
 
 unsafe extern "C" fn note_niceness(_: H) {

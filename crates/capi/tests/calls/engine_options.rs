@@ -1,4 +1,4 @@
-//! Options of the engine that numbers set, each by what comes of it.
+//! Numeric options of the engine, each tested by its effect.
 
 use super::*;
 
@@ -52,7 +52,7 @@ const NO_COMPRESSION: c_int = 0;
 const SNAPPY: c_int = 1;
 const ZSTD: c_int = 7;
 
-/// Bytes in which nothing repeats.
+/// Returns incompressible bytes.
 fn noise(seed: u32, bytes: u32) -> Vec<u8> {
     let mixed = |n: u32| (seed.wrapping_mul(7919) ^ n).wrapping_mul(2_654_435_761) ^ n.wrapping_mul(40_503);
     (0..bytes).map(|n| (mixed(n) >> 17) as u8).collect()
@@ -67,7 +67,7 @@ impl Setup {
         }
     }
 
-    /// A number of a property that is a list of them.
+    /// Returns one number of the aggregated table properties.
     fn table_property(&self, db: H, name: &str) -> u64 {
         unsafe {
             let text = rocksdb_property_value(db, c"rocksdb.aggregated-table-properties".as_ptr());
@@ -79,7 +79,7 @@ impl Setup {
     }
 }
 
-/// The bytes of the data of a table of `entries`, with options of tables.
+/// Returns the size in bytes of the data blocks of a table of `entries`, with the given options.
 fn data_bytes(entries: &[(Vec<u8>, Vec<u8>)], set: impl FnOnce(H, H)) -> u64 {
     let setup = Setup::new();
     unsafe {
@@ -334,7 +334,7 @@ fn outputs_of_compactions_are_read_as_the_flags_say() {
         rocksdb_close(db);
         rocksdb_options_statistics_get_ticker_count(setup.options, NO_FILE_OPENS)
     };
-    // Blocks are verified by reading the file itself, once; not where it is switched off.
+    // Verification reads the blocks once from the file itself; without the flag it does not.
     assert_eq!((opens(1), opens(1 | 1 << 10)), (opens(0), opens(0) + 1));
 }
 
@@ -412,7 +412,7 @@ unsafe extern "C" {
     fn rocksdb_options_get_stats_history_buffer_size(o: H) -> usize;
 }
 
-/// What is kept is told to Rust only, as RocksDB tells it to C++.
+/// The kept statistics are readable from Rust only, as RocksDB's are from C++.
 #[test]
 fn statistics_are_kept_with_the_periods_that_are_set() {
     let setup = Setup::new();
@@ -459,7 +459,7 @@ fn blocks_of_removed_tables_leave_the_cache() {
         rocksdb_compact_range(db, null(), 0, null(), 0);
         let mut left = setup.number(db, c"rocksdb.block-cache-usage");
         if aggressiveness > 0 {
-            // Tables are removed a little later.
+            // Tables are removed in the background.
             eventually(|| {
                 left = setup.number(db, c"rocksdb.block-cache-usage");
                 left < before / 4
@@ -514,7 +514,7 @@ fn a_manifest_is_read_back_when_the_database_is_closed() {
         let manifest = directory.join(current.trim());
         let mut bytes = std::fs::read(&manifest).unwrap();
         bytes[20] ^= 1;
-        // In place, as the database has the file open.
+        // Overwritten in place, because the database has the file open.
         let file = std::fs::OpenOptions::new().write(true).open(&manifest).unwrap();
         std::io::Write::write_all(&mut &file, &bytes).unwrap();
         rocksdb_close(db);

@@ -1,4 +1,4 @@
-//! What a listener in C is told, by every getter of every struct.
+//! Arguments of a listener's callbacks in C, read by every getter of every struct.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ api! {
     fn rocksdb_writestallinfo_prev(i: H) -> *const c_int;
 }
 
-/// What one call was given: its kind, the numbers by their getters, and the texts.
+/// Contents of a struct: its kind, the numbers and texts by their getters.
 #[derive(Clone, Debug, Default)]
 struct Told {
     kind: &'static str,
@@ -56,7 +56,7 @@ struct Told {
     texts: BTreeMap<&'static str, String>,
     /// Further texts: paths and errors.
     lines: Vec<String>,
-    /// Structs within.
+    /// Nested structs.
     parts: Vec<Told>,
 }
 
@@ -82,14 +82,14 @@ impl Told {
     }
 }
 
-/// What a getter of a text returns.
+/// Returns the text of a getter.
 unsafe fn lent(text: B, length: usize) -> String {
     assert!(!text.is_null());
     let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A function that reads a struct by all getters of its numbers and texts.
+/// Defines a function that reads a struct by all its getters of numbers and texts.
 macro_rules! reader {
     ($kind:ident { $($number:ident $type:ty;)* } { $($text:ident;)* }) => {
         unsafe fn $kind(info: H) -> Told {
@@ -104,7 +104,7 @@ macro_rules! reader {
                 let text = unsafe { $text(info, &mut length) };
                 told.texts.insert(stringify!($text), unsafe { lent(text, length) });
             })*
-            // A null handle has nothing.
+            // On a null handle the getters return 0 and null.
             $(assert_eq!(unsafe { $number(null_mut()) } as u64, 0, stringify!($number));)*
             $({
                 let mut length = 7;
@@ -287,7 +287,7 @@ reader! {
 struct Heard {
     told: Mutex<Vec<Told>>,
     destroyed: AtomicUsize,
-    /// Whether errors are taken away.
+    /// True if the callback clears errors.
     resets: AtomicBool,
 }
 
@@ -300,14 +300,14 @@ impl Heard {
         self.told.lock().unwrap().iter().filter(|told| told.kind == kind).cloned().collect()
     }
 
-    /// The only one of a kind.
+    /// Returns the only struct of its kind.
     fn one(&self, kind: &str) -> Told {
         let all = self.all(kind);
         assert_eq!(all.len(), 1, "{kind}: {all:?}");
         all[0].clone()
     }
 
-    /// Waits for what is told on another thread.
+    /// Waits for `count` calls on other threads.
     fn wait_for(&self, kind: &str, count: usize) -> Vec<Told> {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -324,7 +324,7 @@ impl Heard {
         (&raw const *self).cast_mut().cast()
     }
 
-    /// Has options with a listener that calls here for everything.
+    /// Adds a listener with all callbacks to the options.
     fn listens(&self, options: H) {
         unsafe { rocksdb_options_add_eventlistener(options, self.listener()) }
     }
@@ -435,7 +435,7 @@ unsafe fn compaction_with_parts(info: H) -> Told {
     }
 }
 
-/// The error of a status, as a line.
+/// Returns the error of a status as a line.
 fn error_of(call: impl FnOnce(E)) -> Option<String> {
     let mut error = null_mut();
     call(&mut error);
@@ -645,7 +645,7 @@ fn a_listener_hears_of_compactions_and_their_parts() {
         "rocksdb_compaction_job_stats_num_single_del_mismatch",
         "rocksdb_compaction_job_stats_total_input_raw_key_bytes",
     ]);
-    // Each key has eight bytes of number and kind behind it.
+    // Each key has eight bytes of sequence number and type behind it.
     assert_eq!(of_stats, [5, 1, 3, 1, 1, 1, 0, 0, 0, 2 * (18 + 8) + 3 * 9]);
     let of_compaction = ended.numbers([
         "rocksdb_compactionjobinfo_input_records",
@@ -663,7 +663,7 @@ fn a_listener_hears_of_compactions_and_their_parts() {
         let prefix = format!("rocksdb_compaction_job_stats_{prefix}_output_key_prefix");
         assert_eq!((begun.part("stats").text(&prefix), stats.text(&prefix)), ("", "a key th"));
     }
-    // What a compaction of which nothing is known yet has not.
+    // At its start a compaction has no outputs and no blob garbage.
     assert!(!begun.parts.iter().any(|part| ["out", "garbage"].contains(&part.kind)), "{begun:?}");
     assert_eq!(begun.number("rocksdb_compactionjobinfo_table_properties_count"), 0);
     let inputs: Vec<_> = ended.parts.iter().filter(|part| part.kind == "in").collect();
@@ -740,7 +740,7 @@ fn tables_that_move_and_blob_files_of_a_compaction_are_told() {
         assert_eq!(moved.number("rocksdb_compactionjobinfo_table_properties_count"), 1);
         assert!(heard.all("part").is_empty());
 
-        // The value of `b` goes from its table to a blob file.
+        // The value of `b` moves from its table to a blob file.
         rocksdb_options_set_enable_blob_files(setup.options, 1);
         rocksdb_options_set_blob_compression_type(setup.options, 4);
         let db = setup.open();
@@ -849,7 +849,7 @@ fn a_listener_takes_the_error_of_a_job_away_or_leaves_it() {
         rocksdb_options_set_merge_operator(setup.options, operator);
         rocksdb_options_set_disable_auto_compactions(setup.options, 1);
         let db = setup.open();
-        // Why a second key: tables that share one alone are moved, and nothing is merged.
+        // A second key, because tables that overlap nothing else are moved without a merge.
         setup.put(db, b"a", b"1");
         setup.put(db, b"z", b"1");
         flush_all(db);

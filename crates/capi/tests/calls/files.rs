@@ -1,5 +1,5 @@
 //! Files that programs name and describe: exports and imports, compactions of named files, logs,
-//! backups, and what is told of a family.
+//! backups, and the metadata of a family.
 
 use super::*;
 use std::time::Duration;
@@ -173,7 +173,7 @@ unsafe fn key_of(get: unsafe extern "C" fn(H, c_int, *mut usize) -> B, files: H,
     unsafe { std::slice::from_raw_parts(get(files, at, &mut length).cast::<u8>(), length) }.to_vec()
 }
 
-/// What is told of the tables of the database: names, levels and first keys.
+/// Returns the name, level and first key of each table.
 unsafe fn tables(db: H) -> Vec<(String, c_int, Vec<u8>)> {
     unsafe {
         let files = rocksdb_livefiles(db);
@@ -195,14 +195,14 @@ impl Setup {
         owned(value, length)
     }
 
-    /// A database without compactions that start by themselves.
+    /// Opens a database without automatic compactions.
     fn open_calm(&self) -> H {
         unsafe { rocksdb_options_set_disable_auto_compactions(self.options, 1) };
         self.open()
     }
 }
 
-/// The same file, as a program describes it that has kept what it was told.
+/// Builds a description of the file from its metadata, as a program would.
 unsafe fn described(files: H, at: c_int) -> H {
     unsafe {
         let file = rocksdb_livefile_create();
@@ -224,7 +224,7 @@ unsafe fn described(files: H, at: c_int) -> H {
     }
 }
 
-/// All that is told of a file.
+/// Returns all metadata of a file.
 unsafe fn all_of(files: H, at: c_int) -> impl PartialEq + std::fmt::Debug {
     unsafe {
         (
@@ -289,7 +289,7 @@ fn a_family_is_exported_and_imported_also_by_metadata_made_by_hand() {
         rocksdb_livefile_destroy(rocksdb_livefile_create());
         rocksdb_export_import_files_metadata_set_files(by_hand, made);
 
-        // Into the same database, by both.
+        // Imports both descriptions into the same database.
         let import = rocksdb_import_column_family_options_create();
         let of = |name: &CStr, metadata: H, e: E| {
             rocksdb_create_column_family_with_import(db, setup.options, name.as_ptr(), import, metadata, e)
@@ -335,7 +335,7 @@ fn logs_are_told_alive_and_archived() {
         assert_eq!((rocksdb_wal_file_type(now), rocksdb_wal_file_start_sequence(now)), (1, 0));
         let old = rocksdb_wal_file_log_number(before);
         let archived = setup.directory.path().join(format!("db/archive/{old:06}.log"));
-        // It is archived in the background.
+        // The log is archived in the background.
         eventually(|| archived.exists());
         let logs = ok(|e| rocksdb_get_sorted_wal_files(db, e));
         let told: Vec<_> = (0..rocksdb_wal_files_count(logs))
@@ -368,7 +368,7 @@ fn logs_are_told_alive_and_archived() {
     }
 }
 
-/// Three tables in L0, of so many keys each.
+/// Opens a database with three tables of `keys` keys each in L0.
 unsafe fn with_three_tables(setup: &Setup, keys: usize, value: &[u8]) -> H {
     unsafe {
         let db = setup.open_calm();
@@ -428,7 +428,7 @@ fn named_files_are_compacted_to_a_level() {
         assert_eq!(rocksdb_compaction_options_get_compression(options), 0);
         assert_eq!(rocksdb_compaction_options_get_output_file_size_limit(options), 20_000);
         assert_eq!(rocksdb_compaction_options_get_max_subcompactions(options), 2);
-        // This is remembered.
+        // The setting is remembered.
         rocksdb_compaction_options_set_output_temperature_override(options, 4);
         assert_eq!(rocksdb_compaction_options_get_output_temperature_override(options), 4);
         ok(|e| {
@@ -467,7 +467,7 @@ fn named_files_are_compacted_to_a_level() {
         assert_eq!(now.iter().filter(|(_, level, _)| *level == 0).count(), 1);
         assert_eq!(setup.keys(db).len(), 120);
 
-        // The names are gone; and what cannot be.
+        // Names of removed files, and invalid arguments.
         let none = (null_mut(), null_mut());
         let to = |name: &CStr, level, path, info, e: E| {
             rocksdb_compact_files(db, options, &name.as_ptr(), 1, level, path, none.0, none.1, info, e);
@@ -483,7 +483,7 @@ fn named_files_are_compacted_to_a_level() {
         ] {
             assert!(error.starts_with("Invalid argument"), "{what}: {error}");
         }
-        // In a family of its own.
+        // A column family other than the default.
         let family = ok(|e| rocksdb_create_column_family(db, setup.options, c"own".as_ptr(), e));
         ok(|e| rocksdb_put_cf(db, setup.write, family, at(b"k"), 1, at(b"v"), 1, e));
         let of_family = |e: E| {
@@ -512,12 +512,12 @@ fn named_files_are_compacted_to_a_level() {
     }
 }
 
-/// How many keys the filter has seen.
+/// Number of keys that the filter has seen.
 static FILTERED: AtomicUsize = AtomicUsize::new(0);
-/// The milliseconds that the filter takes for the first key.
+/// Milliseconds that the filter sleeps at the first key.
 static PAUSE: AtomicUsize = AtomicUsize::new(0);
 
-/// A filter that cancels with the first key, and then gives the caller time to see it.
+/// A filter that sets the cancel flag at the first key, and then gives the caller time to see it.
 unsafe extern "C" fn cancelling(
     flag: H,
     _: c_int,
@@ -542,19 +542,19 @@ unsafe extern "C" fn name(_: H) -> B {
 
 #[test]
 fn a_compaction_of_named_files_is_cancelled_by_a_flag() {
-    // Ever longer, until the caller sees the flag in time: the machine decides how late it looks.
+    // Longer pauses, until the caller sees the flag in time, which depends on the machine.
     assert!([500, 5_000, 50_000].into_iter().any(is_cancelled_by_a_flag));
 }
 
-/// Whether a compaction of named files that pauses this long is cancelled while it runs; if it is,
-/// how the flag works at other times is checked too.
+/// Returns true if a compaction of named files that pauses this long is cancelled while it runs;
+/// then it has also tested the flag before and without a run.
 fn is_cancelled_by_a_flag(pause_ms: usize) -> bool {
     PAUSE.store(pause_ms, Ordering::Relaxed);
     FILTERED.store(0, Ordering::Relaxed);
     let setup = Setup::new();
     unsafe {
         let flag = rocksdb_compaction_options_canceled_create();
-        // The options have it from now on.
+        // The options own the filter from now on.
         let filter = rocksdb_compactionfilter_create(flag.cast(), None, cancelling, name);
         rocksdb_options_set_compaction_filter(setup.options, filter);
         let db = with_three_tables(&setup, 3000, b"value");
@@ -570,7 +570,7 @@ fn is_cancelled_by_a_flag(pause_ms: usize) -> bool {
             let told = error.starts_with("Result incomplete: ") && error.contains("Manual compaction paused");
             assert!(told, "{error}");
         };
-        // While it runs.
+        // The flag is set while the compaction runs.
         let mut error = null_mut();
         compact(&mut error);
         if error.is_null() {
@@ -583,11 +583,11 @@ fn is_cancelled_by_a_flag(pause_ms: usize) -> bool {
         let seen = FILTERED.load(Ordering::Relaxed);
         assert!((1..9000).contains(&seen), "{seen} of 9000 keys were seen");
         assert_eq!(tables(db).iter().filter(|(_, level, _)| *level == 0).count(), 3);
-        // Before it begins.
+        // The flag is set before it starts.
         let error = failed(compact);
         is_paused(&error);
         assert_eq!(FILTERED.load(Ordering::Relaxed), seen);
-        // Without a flag it goes on to its end.
+        // Without a flag it runs to its end.
         rocksdb_compaction_options_set_canceled(options, null_mut());
         ok(compact);
         assert!(tables(db).iter().all(|(_, level, _)| *level == 2));
@@ -698,7 +698,7 @@ fn families_are_flushed_together_for_a_copy_whatever_the_database_does() {
             rocksdb_options_enable_statistics(setup.options);
             let db = setup.open();
             let family = ok(|e| rocksdb_create_column_family(db, setup.options, c"own".as_ptr(), e));
-            // How often all families were to be flushed together.
+            // Number of requests to flush all families together.
             let count = || setup.count("rocksdb.atomic_flush.request.reason.other");
             let mut asked = count();
             let create = rocksdb_create_backup_options_create();
@@ -756,7 +756,7 @@ macro_rules! remembered {
                     $set(options, 1 - $default.min(1));
                     assert_eq!($get(options), 1 - $default.min(1), stringify!($get));
                 )*
-                // They are taken, and change nothing.
+                // The options are accepted, without effect.
                 let setup = Setup::new();
                 let writer = rocksdb_sstfilewriter_create(options, setup.options);
                 ok(|e| rocksdb_sstfilewriter_open(writer, setup.path("made.sst").as_ptr(), e));
@@ -782,7 +782,7 @@ remembered! {
     usize, rocksdb_envoptions_get_writable_file_max_buffer_size, rocksdb_envoptions_set_writable_file_max_buffer_size, 1_048_576_usize;
 }
 
-/// What the filter of tables has seen: where a global number stands, and what there is for people.
+/// Offsets of global sequence numbers that the table filter has seen.
 static SEEN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn look(_: H, table: H) -> c_uchar {
@@ -818,7 +818,7 @@ fn a_table_that_was_ingested_says_where_its_number_stands() {
         rocksdb_ingestexternalfileoptions_destroy(ingest);
         rocksdb_readoptions_set_table_filter(setup.read, null_mut(), nothing, look);
         assert_eq!(setup.keys(db), [b"k"]);
-        // The name of the property stands before its value.
+        // The property's name precedes its value.
         let property = b"external_sst_file.global_seqno";
         let place = bytes.windows(property.len()).position(|window| window == property).unwrap();
         let offset = SEEN.lock().unwrap()[0] as usize;

@@ -1,4 +1,4 @@
-//! Batches with an index, and what a walk over a batch shows.
+//! Batches with an index, and walks over batches.
 
 use super::*;
 
@@ -165,7 +165,7 @@ unsafe extern "C" {
     fn rocksdb_iter_seek_for_prev(i: H, k: B, n: usize);
 }
 
-/// A key or value as parts of one byte each: the arguments of a call.
+/// A key or value in parts of one byte each: the arguments of a call.
 struct Parts(Vec<B>, Vec<usize>);
 
 impl Parts {
@@ -178,7 +178,7 @@ impl Parts {
 }
 
 impl Setup {
-    /// The value of a batch over the database, by both calls.
+    /// Returns the value of a key in the batch over the database, after comparing both calls.
     fn through(&self, batch: H, db: H, family: Option<H>, key: &[u8]) -> Option<Vec<u8>> {
         let (key, length, mut found) = (at(key), key.len(), 0);
         unsafe {
@@ -228,7 +228,7 @@ impl Setup {
         owned(value, length)
     }
 
-    /// A database with a family, both with operands that are numbers to add.
+    /// Creates a database and a family whose merge operands are numbers to add.
     fn adding(&self) -> (H, H) {
         unsafe { rocksdb_options_set_uint64add_merge_operator(self.options) };
         let db = self.open();
@@ -296,7 +296,7 @@ fn a_batch_with_an_index_is_read_before_it_is_written() {
         }
         assert_eq!(setup.get(db, b"a").unwrap(), b"below", "nothing was written yet");
 
-        // The batch alone.
+        // Reads the batch alone.
         assert_eq!(setup.alone(batch, b"a").unwrap(), b"above");
         assert_eq!((setup.alone(batch, b"d"), setup.alone(batch, b"x")), (None, None));
         let mut length = 9;
@@ -318,7 +318,7 @@ fn a_batch_with_an_index_is_read_before_it_is_written() {
         let beside = ok(|e| rocksdb_get_cf(db, setup.read, family, at(b"a"), 1, &mut length, e));
         assert_eq!(owned(beside, length).unwrap(), b"beside");
 
-        // Its bytes are those of a batch.
+        // The bytes have the format of a batch.
         let bytes = rocksdb_writebatch_wi_data(batch, &mut length);
         let copy = rocksdb_writebatch_create_from(bytes, length);
         assert_eq!(rocksdb_writebatch_count(copy), 8);
@@ -356,7 +356,7 @@ fn keys_and_values_of_a_batch_with_an_index_come_in_parts() {
             assert_eq!(setup.through(batch, db, family, b"kb").unwrap(), ONE);
             assert_eq!(setup.through(batch, db, family, b"kc"), None);
         }
-        // Ranges are not removed in such a batch, in RocksDB neither.
+        // Compat: an indexed batch takes no range deletions, in RocksDB neither.
         let [from, to] = [b"k", b"l"].map(|key| Parts::new(key));
         rocksdb_writebatch_wi_delete_range(batch, at(b"k"), 1, at(b"l"), 1);
         rocksdb_writebatch_wi_delete_range_cf(batch, family, at(b"k"), 1, at(b"l"), 1);
@@ -396,13 +396,13 @@ fn the_parameters_of_a_batch_with_an_index_count() {
         assert!(failed(|e| rocksdb_writebatch_wi_rollback_to_save_point(batch, e)).starts_with("NotFound"));
         rocksdb_writebatch_wi_destroy(batch);
 
-        // The limit counts with protection too.
+        // The size limit applies with protection bytes too.
         let plain = rocksdb_writebatch_create_with_params(0, 40, 8, 0);
         rocksdb_writebatch_put(plain, at(b"b"), 1, at(&[b'v'; 40]), 40);
         assert_eq!(rocksdb_writebatch_count(plain), 0);
         rocksdb_writebatch_destroy(plain);
 
-        // The order of keys is that of the database's comparator.
+        // The batch orders keys by the database's comparator.
         let comparator = rocksdb_comparator_create(null_mut(), None, backward, backward_name);
         rocksdb_options_set_comparator(setup.options, comparator);
         let db = setup.open();
@@ -442,7 +442,7 @@ fn an_iterator_shows_a_batch_over_its_base() {
         let shown = entries(&[("b", b"beside"), ("c", b"above")]);
         assert_eq!(pairs(rocksdb_writebatch_wi_create_iterator_with_base_cf(batch, beside(), family)), shown);
 
-        // Both ways.
+        // Moves in both directions.
         let iter = rocksdb_writebatch_wi_create_iterator_with_base(batch, base());
         let mut length = 0;
         rocksdb_iter_seek_for_prev(iter, at(b"e"), 1);
@@ -455,7 +455,7 @@ fn an_iterator_shows_a_batch_over_its_base() {
         assert_eq!(*rocksdb_iter_key(iter, &mut length), b'm' as c_char);
         rocksdb_iter_destroy(iter);
 
-        // The options have the bounds of what the batch adds.
+        // The options have the bounds of the batch's keys.
         let bounded = rocksdb_readoptions_create();
         rocksdb_readoptions_set_iterate_lower_bound(bounded, at(b"b"), 1);
         rocksdb_readoptions_set_iterate_upper_bound(bounded, at(b"n"), 1);
@@ -470,7 +470,7 @@ fn an_iterator_shows_a_batch_over_its_base() {
             rocksdb_writebatch_wi_create_iterator_with_base_cf_readopts(batch, beside(), family, bounded);
         assert_eq!(pairs(iter), entries(&[("b", b"beside")]));
 
-        // Iterators that cannot lie below a batch.
+        // Iterators that are no valid base for a batch.
         let no = |iter: H| {
             rocksdb_iter_seek_to_first(iter);
             assert_eq!(rocksdb_iter_valid(iter), 0);
@@ -525,7 +525,7 @@ fn the_batch_of_a_transaction_is_shown_and_taken_over() {
         let shown = rocksdb_transaction_get_writebatch_wi(transaction);
         assert_eq!(rocksdb_writebatch_wi_count(shown), 1);
         assert_eq!(setup.alone(shown, b"a").unwrap(), b"1");
-        // It is the transaction's: what is written later is in it, and it is not changed by itself.
+        // The handle shows the transaction's later writes, and refuses changes.
         ok(|e| rocksdb_transaction_put(transaction, at(b"b"), 1, at(b"2"), 1, e));
         rocksdb_writebatch_wi_put(shown, at(b"c"), 1, at(b"3"), 1);
         assert_eq!(rocksdb_writebatch_wi_count(shown), 2);
@@ -576,7 +576,7 @@ unsafe extern "C" fn on_merge_cf(state: H, cf: u32, k: B, kn: usize, _: B, _: us
     unsafe { seen(state, "merge", cf, k, kn) }
 }
 
-/// What a walk calls.
+/// Returns the calls of a walk.
 fn walked(walk: impl FnOnce(H)) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     walk((&raw mut found).cast());
@@ -598,7 +598,7 @@ fn a_walk_over_a_batch_shows_what_rocksdb_shows() {
         rocksdb_writebatch_delete_cf(batch, family, at(b"f"), 1);
         rocksdb_writebatch_merge_cf(batch, family, at(b"g"), 1, at(&ONE), 8);
         rocksdb_writebatch_put(batch, at(b"h"), 1, at(b""), 0);
-        // Single deletions are passed over, and the first operation on another family ends it.
+        // Single deletions are skipped, and the first operation on another family ends the walk.
         let plain = walked(|s| rocksdb_writebatch_iterate(batch, s, on_put, on_delete));
         assert_eq!(plain, ["put 0 a", "delete 0 d"]);
         let logged = walked(|s| rocksdb_writebatch_iterate_ld(batch, s, on_put, on_delete, on_log));
@@ -608,7 +608,7 @@ fn a_walk_over_a_batch_shows_what_rocksdb_shows() {
             all,
             ["put 0 a", "merge 0 c", "delete 0 d", "put 1 e", "delete 1 f", "merge 1 g", "put 0 h"]
         );
-        // So do a single deletion in another family, and a range.
+        // A single deletion in another family ends the walk, and a range deletion.
         for ends in [true, false] {
             rocksdb_writebatch_clear(batch);
             rocksdb_writebatch_put_log_data(batch, at(b"l"), 1);

@@ -1,4 +1,4 @@
-//! Calls as C makes them, through the exported functions.
+//! Calls through the exported C functions.
 #![allow(
     clippy::undocumented_unsafe_blocks,
     reason = "every block is a call of the API on handles it gave out"
@@ -262,13 +262,13 @@ mod events;
 mod timestamps;
 mod transactions;
 
-// Why: without a use of the crate its symbols would not be linked.
+// Without a use of the crate the linker would drop its symbols.
 #[test]
 fn the_library_is_linked() {
     assert!(!karst_capi::functions().is_empty());
 }
 
-/// A call with an `errptr`, which must stay null.
+/// Makes a call whose `errptr` must stay null.
 fn ok<T>(call: impl FnOnce(E) -> T) -> T {
     let mut error = null_mut();
     let value = call(&mut error);
@@ -276,7 +276,7 @@ fn ok<T>(call: impl FnOnce(E) -> T) -> T {
     value
 }
 
-/// A call that must fail, and its error.
+/// Makes a call that must fail, and returns its error.
 fn failed<T>(call: impl FnOnce(E) -> T) -> String {
     let mut error = null_mut();
     call(&mut error);
@@ -286,7 +286,7 @@ fn failed<T>(call: impl FnOnce(E) -> T) -> String {
     text
 }
 
-/// Waits for what comes true a moment after the call that brings it about.
+/// Waits until `holds` returns true, for effects of background work.
 fn eventually(mut holds: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
     while !holds() {
@@ -420,7 +420,7 @@ fn a_column_family_has_directories_of_its_own() {
         ok(|e| rocksdb_put_cf(db, setup.write, own, at(b"k"), 1, at(b"v"), 1, e));
         rocksdb_column_family_handle_destroy(own);
         rocksdb_close(db);
-        // What is in the log goes to a table when the database is opened.
+        // Opening the database writes the log's contents to a table.
         let names = [c"default".as_ptr(), name.as_ptr()];
         let (all, mut handles) = ([setup.options, options], [null_mut(); 2]);
         let db = ok(|e| {
@@ -509,12 +509,12 @@ fn values_come_pinned_or_into_the_callers_memory() {
     }
 }
 
-/// Appends a line with its level before it, and a check that it ends with 0.
+/// Appends a line with its level, after a check that it ends with 0.
 unsafe extern "C" fn keep_line(lines: H, level: u32, text: *mut c_char, length: usize) {
     unsafe {
         assert_eq!(CStr::from_ptr(text).count_bytes(), length);
         let line = String::from_utf8(CStr::from_ptr(text).to_bytes().to_vec()).unwrap();
-        // It may be written to.
+        // The callback may write to the line.
         text.write(b'!' as c_char);
         let lines = &*lines.cast::<Mutex<Vec<(u32, String)>>>();
         lines.lock().unwrap().push((level, line));
@@ -562,7 +562,7 @@ fn a_callback_takes_the_lines_of_log_for_as_long_as_databases_are_open() {
     }
 }
 
-/// What the test below runs in a process of its own, as stderr is the process's.
+/// Runs in a process of its own, started by the test below, because stderr belongs to the process.
 #[test]
 fn a_program_that_logs_to_stderr() {
     if std::env::var_os("KARST_TEST_STDERR_LOGGER").is_none() {
@@ -713,14 +713,14 @@ fn options_are_set_and_read_by_number() {
     }
 }
 
-/// How often the state of a table filter was ended.
+/// Number of destructor calls of table filters' states.
 static FILTERS_ENDED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" fn filter_ended(_: H) {
     FILTERS_ENDED.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Passes tables by with as many entries as the state says.
+/// Skips tables whose number of entries is that of the state.
 unsafe extern "C" fn has_other_count(state: H, table: H) -> c_uchar {
     unsafe {
         let mut length = 0;
@@ -793,7 +793,7 @@ unsafe extern "C" fn merge_name(_: H) -> B {
     c"joined".as_ptr()
 }
 
-/// The existing value and all operands, one behind another.
+/// Concatenates the existing value and all operands.
 unsafe extern "C" fn full_merge(
     _: H,
     _: B,

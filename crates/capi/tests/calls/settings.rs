@@ -1,4 +1,4 @@
-//! Settings of single calls, and objects that databases share, each by what comes of it.
+//! Settings of single calls, and objects that databases share, each tested by its effect.
 
 use super::*;
 use std::sync::mpsc;
@@ -160,7 +160,7 @@ impl Setup {
         }
     }
 
-    /// How often something was counted.
+    /// Returns the value of a ticker.
     pub(super) fn count(&self, name: &str) -> u64 {
         unsafe {
             let text = rocksdb_options_statistics_get_string(self.options);
@@ -177,7 +177,7 @@ fn sizes_are_those_of_what_the_options_include() {
     let setup = Setup::new();
     unsafe { rocksdb_options_set_enable_blob_files(setup.options, 1) };
     let db = setup.open();
-    // Values that do not compress.
+    // Incompressible values.
     let value: Vec<u8> = (0..1000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let fill = |letter: u8| (0..100).for_each(|n| setup.put(db, &[letter, n], &value));
     fill(b'a');
@@ -192,7 +192,7 @@ fn sizes_are_those_of_what_the_options_include() {
         rocksdb_size_approximation_options_set_files_size_error_margin(options, -1.0);
         let (starts, limits, lengths) = ([at(b"a"), at(b"b")], [at(b"b"), at(b"c")], [1, 1]);
         let (s, l, n) = (starts.as_ptr(), limits.as_ptr(), lengths.as_ptr());
-        // The sizes of what is in files and of what is in memory, by each call.
+        // Returns the sizes in files and in memory, after comparing all calls.
         let sizes = |memory: u8, files: u8, blobs: u8| {
             rocksdb_size_approximation_options_set_include_memtables(options, memory);
             rocksdb_size_approximation_options_set_include_files(options, files);
@@ -255,7 +255,7 @@ fn sizes_are_those_of_what_the_options_include() {
     }
 }
 
-/// Bytes of the logs in a directory.
+/// Returns the bytes of the logs in a directory.
 fn logged(path: &CStr) -> u64 {
     let files = std::fs::read_dir(path.to_str().unwrap()).unwrap().map(Result::unwrap);
     let logs = files.filter(|file| file.path().extension().is_some_and(|ext| ext == "log"));
@@ -351,7 +351,7 @@ fn optimistic_transactions_have_options_of_their_database() {
         let buckets = rocksdb_optimistictransactiondb_lock_buckets_create(1, 1);
         assert_eq!(rocksdb_optimistictransactiondb_lock_buckets_approximate_memory_usage(buckets), 8);
         let begin = rocksdb_optimistictransaction_options_create();
-        // Of two transactions on one key, the first wins, with however few buckets.
+        // Of two transactions on one key, the first commits, with any number of buckets.
         let one_wins = |db: H| {
             let [first, second] =
                 [(); 2].map(|()| rocksdb_optimistictransaction_begin(db, setup.write, begin, null_mut()));
@@ -373,7 +373,7 @@ fn optimistic_transactions_have_options_of_their_database() {
             one_wins(db);
             rocksdb_optimistictransactiondb_close(db);
         }
-        // Buckets that are shared leave the number as it is.
+        // Shared buckets leave the number unchanged.
         rocksdb_optimistictransactiondb_options_set_shared_lock_buckets(options, buckets);
         rocksdb_optimistictransactiondb_lock_buckets_destroy(buckets);
         assert_eq!(rocksdb_optimistictransactiondb_options_get_occ_lock_buckets(options), 2);
@@ -404,8 +404,7 @@ fn optimistic_transactions_have_options_of_their_database() {
 fn limiters_of_writes_slow_flushes_down() {
     let value: Vec<u8> = (0..300_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     unsafe {
-        // Both let 100 KB through in a period of 100 ms; the one that tunes itself begins with
-        // half.
+        // Both admit 100 KB in a period of 100 ms; the auto-tuned one begins with half of its rate.
         let tuned = rocksdb_ratelimiter_create_auto_tuned(2_000_000, 100_000, 10);
         let plain = rocksdb_ratelimiter_create_with_mode(1_000_000, 100_000, 10, 1, false);
         for limiter in [tuned, plain] {
@@ -421,7 +420,7 @@ fn limiters_of_writes_slow_flushes_down() {
             assert!(start.elapsed() >= Duration::from_millis(150), "{:?}", start.elapsed());
             rocksdb_close(db);
         }
-        // Of reads, or of all.
+        // Limiters of reads, and of reads and writes, are refused.
         for mode in [0, 2] {
             assert!(rocksdb_ratelimiter_create_with_mode(1_000_000, 100_000, 10, mode, false).is_null());
         }
@@ -440,7 +439,7 @@ fn a_budget_of_memtables_is_told_and_stalls_while_it_may() {
         // The budget stops writers, not the number of memtables.
         rocksdb_options_set_max_write_buffer_number(setup.options, 100);
         let db = setup.open();
-        // Nothing is flushed, so that the budget stays used up.
+        // Nothing is flushed, so that the budget stays exhausted.
         ok(|e| rocksdb_pause_background_work(db, e));
         let (done, wait) = mpsc::channel();
         let handles = [db as usize, setup.write as usize];
@@ -504,7 +503,7 @@ fn what_has_no_effect_is_remembered() {
         rocksdb_options_set_memtable_vector_rep(o);
         rocksdb_options_set_hash_skip_list_rep(o, 1000, 4, 4);
 
-        // The memtable is the one there is, and in order.
+        // The memtable stays the ordered one.
         let db = setup.open();
         setup.put(db, b"b", b"");
         setup.put(db, b"a", b"");
@@ -531,7 +530,7 @@ fn what_has_no_effect_is_remembered() {
         rocksdb_readoptions_set_request_id(read, null(), 0);
         assert!(rocksdb_readoptions_get_request_id(read, &mut length).is_null());
 
-        // There are no indexes of the user's own.
+        // User-defined indexes do not exist.
         rocksdb_readoptions_clear_table_index_factory(read);
         length = 9;
         assert!(rocksdb_readoptions_get_table_index_factory_name(read, &mut length).is_null());
@@ -544,7 +543,7 @@ fn what_has_no_effect_is_remembered() {
         assert_eq!(length, 0);
         rocksdb_block_based_options_destroy(table);
 
-        // A cache has no shards, and is the same whatever their number.
+        // A cache has no shards: their number has no effect.
         let lru = rocksdb_lru_cache_options_create();
         rocksdb_lru_cache_options_set_capacity(lru, 1 << 20);
         rocksdb_lru_cache_options_set_num_shard_bits(lru, 6);
@@ -559,8 +558,8 @@ fn what_has_no_effect_is_remembered() {
     }
 }
 
-/// RocksDB's enumerations take any number, and the getter gives it back; what has an effect and is
-/// not there is refused when a database is opened, and not taken for something else.
+/// RocksDB's enumerations take any number, and the getter returns it; an unknown number of an
+/// option with an effect makes the open call fail.
 #[test]
 fn numbers_that_name_nothing_here_are_given_back() {
     unsafe extern "C" {

@@ -70,7 +70,7 @@ api! {
     fn rocksdb_open_and_trim_history(o: H, name: B, n: c_int, names: *const B, os: *const H, hs: *mut H, t: *mut c_char, tn: usize, e: E) -> H;
 }
 
-/// The bytes of a timestamp.
+/// Size of a timestamp in bytes.
 const SIZE: usize = 8;
 
 fn time(at: u64) -> [u8; SIZE] {
@@ -120,7 +120,8 @@ unsafe extern "C" fn end(state: H) {
     unsafe { &*state.cast::<AtomicUsize>() }.fetch_add(1, Ordering::SeqCst);
 }
 
-/// A setup whose default column family has timestamps, and how often the comparator's state ended.
+/// Returns a setup whose default column family has timestamps; `ended` counts destructor calls of
+/// the comparator's state.
 fn timed_setup(ended: &AtomicUsize) -> Setup {
     let setup = Setup::new();
     let state = std::ptr::from_ref(ended).cast_mut().cast();
@@ -135,7 +136,7 @@ fn timed_setup(ended: &AtomicUsize) -> Setup {
             SIZE,
         );
         rocksdb_options_set_comparator(setup.options, order);
-        // Whoever has the comparator keeps it.
+        // The options keep the comparator alive.
         rocksdb_comparator_destroy(order);
     }
     assert_eq!(ended.load(Ordering::SeqCst), 0);
@@ -155,7 +156,7 @@ impl Setup {
         unsafe { rocksdb_readoptions_set_timestamp(self.read, at(&time(at_time)), SIZE) }
     }
 
-    /// The value and its timestamp as of a time.
+    /// Returns the value and its timestamp at a read timestamp.
     fn get_at(&self, db: H, key: &[u8], at_time: u64) -> Timed {
         self.read_at(at_time);
         let (mut length, mut ts, mut size) = (1, std::ptr::without_provenance_mut(1), 1);
@@ -195,7 +196,7 @@ fn keys_are_written_and_read_at_timestamps() {
         assert_eq!(setup.get_at(db, b"k", 3), timed(b"three", 3));
         assert_eq!((setup.get_at(db, b"once", 5), setup.get_at(db, b"once", 4)), (None, timed(b"v", 3)));
 
-        // What lacks a timestamp, or has one of another size, is refused.
+        // Writes without a timestamp, or with one of another size, are refused.
         let w = setup.write;
         let put = |e| rocksdb_put(db, w, at(b"k"), 1, at(b"v"), 1, e);
         let remove = |e| rocksdb_delete(db, w, at(b"k"), 1, e);
@@ -237,7 +238,8 @@ fn a_comparator_without_its_other_functions_is_one_of_whole_keys() {
         setup.put(db, b"b", b"v");
         setup.put(db, b"a", b"w");
         assert_eq!(setup.keys(db), [b"a", b"b"]);
-        // Where there are no timestamps a value has an empty one, and none can be given.
+        // In a family without timestamps a value's timestamp is empty, and writes with one are
+        // refused.
         let (mut length, mut ts, mut size) = (0, null_mut(), 7);
         let value =
             ok(|e| rocksdb_get_with_ts(db, setup.read, at(b"a"), 1, &mut length, &mut ts, &mut size, e));
@@ -251,7 +253,7 @@ fn a_comparator_without_its_other_functions_is_one_of_whole_keys() {
     }
 }
 
-/// Answers of a `multi_get` of two keys.
+/// Results of a `multi_get` of two keys.
 struct Two {
     values: [*mut c_char; 2],
     lengths: [usize; 2],
@@ -314,7 +316,8 @@ fn column_families_have_timestamps_or_not() {
         let put = |e| rocksdb_put_cf(db, w, family, at(b"k"), 1, at(b"v"), 1, e);
         assert!(failed(put).starts_with("Invalid argument: "));
 
-        // Of several families at once: options fit one kind of them only.
+        // Several families at once: read options are valid for families with timestamps or for
+        // those without.
         let (keys, lengths) = ([at(b"a"), at(b"b")], [1, 1]);
         let (k, n) = (keys.as_ptr(), lengths.as_ptr());
         let ask = |read: H, families: [H; 2]| {
@@ -342,7 +345,7 @@ fn column_families_have_timestamps_or_not() {
         assert_eq!(of_default.of(0), Ok(Some((b"plain".to_vec(), Vec::new()))));
         assert_eq!(of_default.of(1), Ok(None));
 
-        // What has no timestamps has no history to give up.
+        // A family without timestamps has no history to trim.
         let mut length = 7;
         let low = |e: E| rocksdb_get_full_history_ts_low(db, default, &mut length, e);
         assert!(failed(low).starts_with("Invalid argument: ") && length == 0);
@@ -373,7 +376,7 @@ fn many_keys_of_the_default_family_are_read_at_once() {
     unsafe { rocksdb_close(db) };
 }
 
-/// What an iterator tells of its entry.
+/// Returns the key and timestamp of an iterator's entry.
 unsafe fn entry(iter: H) -> (Vec<u8>, u64) {
     let (mut n, mut tn) = (0, 0);
     unsafe {
@@ -415,7 +418,7 @@ fn iterators_tell_timestamps_and_internal_keys() {
         assert_eq!(entry(iter), (b"a".to_vec(), 1), "the first entry of all is later");
         rocksdb_iter_destroy(iter);
 
-        // The types of a value and of a deletion with a timestamp, and the numbers of the writes.
+        // Types of a value and of a deletion with a timestamp, and the writes' sequence numbers.
         let internal = |key: &[u8], ts: u64, seq: u64, kind: u64| {
             ([key, &time(ts), &(seq << 8 | kind).to_le_bytes()].concat(), ts)
         };
@@ -530,7 +533,7 @@ fn tables_of_keys_with_timestamps_are_ingested() {
     let setup = timed_setup(&ended);
     unsafe {
         let env = rocksdb_envoptions_create();
-        // The comparator is that of the options, whatever is given beside.
+        // The writer uses the comparator of the options and ignores its argument.
         let writer = rocksdb_sstfilewriter_create_with_comparator(env, setup.options, null_mut());
         let path = setup.path("table.sst");
         ok(|e| rocksdb_sstfilewriter_open(writer, path.as_ptr(), e));
@@ -576,7 +579,7 @@ fn batches_have_timestamps_from_the_first_or_get_them_at_last() {
         let batch = rocksdb_writebatch_create();
         rocksdb_writebatch_put_cf_with_ts(batch, family, at(b"a"), 1, at(&time(2)), SIZE, at(b"x"), 1);
         rocksdb_writebatch_put_cf_with_ts(batch, family, at(b"b"), 1, at(&time(2)), SIZE, at(b"y"), 1);
-        // What is refused leaves no trace but a word on stderr.
+        // A refused operation is not added, and is reported on stderr.
         rocksdb_writebatch_put_cf_with_ts(batch, family, at(b"c"), 1, at(b"t"), 1, at(b"y"), 1);
         rocksdb_writebatch_put_cf_with_ts(batch, null_mut(), at(b"c"), 1, at(&time(2)), SIZE, at(b"y"), 1);
         assert_eq!(rocksdb_writebatch_count(batch), 2);
@@ -606,7 +609,7 @@ fn batches_have_timestamps_from_the_first_or_get_them_at_last() {
         assert_eq!(setup.get_at(db, b"a", 9), timed(b"later", 7));
         rocksdb_writebatch_destroy(batch);
 
-        // A batch that knows what timestamps the default column family has, which is not named.
+        // A batch created with the size of the timestamps in the default column family.
         let batch = rocksdb_writebatch_create_with_params(0, 0, 0, SIZE);
         rocksdb_writebatch_put(batch, at(b"d"), 1, at(b"new"), 3);
         rocksdb_writebatch_delete(batch, at(b"a"), 1);
@@ -653,7 +656,7 @@ fn whether_a_key_may_be_there_is_asked_at_a_timestamp() {
                 assert_eq!(ask(db, setup.read, cf, ts), (0, 0, None), "a read that is refused");
             }
         }
-        // Where there are no timestamps, a place for one changes nothing.
+        // In a family without timestamps the argument for one is ignored.
         assert_eq!(ask(other, plain.read, null_mut(), &time(3)), (1, 1, Some(b"w".to_vec())));
         rocksdb_column_family_handle_destroy(family);
         rocksdb_close(db);
@@ -705,7 +708,7 @@ fn a_database_is_opened_as_it_was() {
     }
 }
 
-/// A database of transactions whose default column family has timestamps.
+/// A `TransactionDb` whose default column family has timestamps.
 struct Timeline<'a> {
     setup: &'a Setup,
     db: H,
@@ -734,7 +737,7 @@ impl Timeline<'_> {
         unsafe { ok(|e| rocksdb_transaction_put(transaction, at(key), 1, at(value), 1, e)) }
     }
 
-    /// What a transaction sees of a key at a time.
+    /// Returns the value of a key that a transaction reads at a timestamp.
     unsafe fn seen(&self, transaction: H, key: &[u8; 1], at_time: u64) -> Option<Vec<u8>> {
         self.setup.read_at(at_time);
         let mut length = 0;
@@ -789,7 +792,7 @@ fn transactions_commit_at_timestamps() {
         let put = |e| rocksdb_transactiondb_put(line.db, setup.write, at(b"k"), 1, at(b"2"), 1, e);
         assert!(failed(put).starts_with("Not implemented: "));
 
-        // An iterator shows both, with timestamps where there are any.
+        // An iterator shows both entries; the uncommitted one has no timestamp.
         let second = line.begin();
         line.put(second, b"l", b"2");
         setup.read_at(9);
@@ -804,20 +807,21 @@ fn transactions_commit_at_timestamps() {
         }
         rocksdb_iter_destroy(iter);
 
-        // What was committed later than it reads is a conflict, until it reads later.
+        // A commit later than the read timestamp is a conflict, until that is raised.
         rocksdb_transaction_set_read_timestamp_for_validation(second, 4);
         assert!(failed(|e| line.for_update(second, b"k", e)).starts_with("Resource busy: "));
         rocksdb_transaction_set_read_timestamp_for_validation(second, 7);
         let value = ok(|e| line.for_update(second, b"k", e));
         assert_eq!(owned(value, 1).unwrap(), b"1");
-        // It does not commit before it reads, nor read before it did: that is passed over.
+        // A commit timestamp not above the read timestamp, and a lower read timestamp, are refused
+        // silently.
         rocksdb_transaction_set_commit_timestamp(second, 7);
         assert!(failed(|e| rocksdb_transaction_commit(second, e)).starts_with("Invalid argument: "));
         rocksdb_transaction_set_read_timestamp_for_validation(second, 3);
         rocksdb_transaction_set_commit_timestamp(second, 4);
         assert!(failed(|e| rocksdb_transaction_commit(second, e)).starts_with("Invalid argument: "));
 
-        // Both outlive a rollback.
+        // Both timestamps outlive a rollback.
         rocksdb_transaction_set_commit_timestamp(second, 8);
         ok(|e| rocksdb_transaction_rollback(second, e));
         line.put(second, b"m", b"3");
@@ -826,7 +830,7 @@ fn transactions_commit_at_timestamps() {
         assert_eq!((line.get(b"m", 7), line.get(b"m", 8)), (None, Some(b"3".to_vec())));
         assert_eq!(line.get(b"l", 9), None);
 
-        // Prepared by one, committed by the next.
+        // Prepared in one process, committed after the next open.
         let third = line.begin();
         ok(|e| rocksdb_transaction_set_name(third, c"third".as_ptr(), 5, e));
         line.put(third, b"n", b"4");
@@ -845,7 +849,7 @@ fn transactions_commit_at_timestamps() {
         rocksdb_transaction_destroy(third);
         assert_eq!((line.get(b"n", 8), line.get(b"n", 9)), (None, Some(b"4".to_vec())));
 
-        // This one was opened not to validate.
+        // This database was opened without validation.
         let fourth = line.begin();
         let value = ok(|e| line.for_update(fourth, b"n", e));
         assert_eq!(owned(value, 1).unwrap(), b"4");

@@ -40,7 +40,7 @@ unsafe extern "C" {
     fn rocksdb_get_default_column_family_handle(db: H) -> H;
 }
 
-/// The kinds of the records of a trace.
+/// Returns the kinds of a trace's records.
 fn kinds(path: &CString) -> Vec<u8> {
     unsafe {
         let env = rocksdb_create_default_env();
@@ -145,7 +145,8 @@ fn a_trace_is_taken_read_and_replayed() {
         failed(|e| rocksdb_start_trace(db, none, eo, none, missing.as_ptr(), e));
         failed(|e| rocksdb_trace_reader_create(none, eo, trace.as_ptr(), e));
 
-        // What is to be left out is, and a second trace ends the first, in the same file too.
+        // Filtered operations are not recorded, and a second trace ends the first, even in the same
+        // file.
         let options = rocksdb_trace_options_create();
         rocksdb_trace_options_set_filter(options, 1);
         rocksdb_trace_options_set_preserve_write_order(options, 1);

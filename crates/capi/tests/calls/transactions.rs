@@ -31,8 +31,8 @@ api! {
 
 type Write = Box<dyn Fn(E)>;
 
-/// Batches that write the key "k" in each way that a transaction can be rebuilt from, and what
-/// rebuilds one.
+/// Returns calls that rebuild a transaction from a batch, one for each kind of write of the key
+/// "k".
 fn rebuilds(transaction: H) -> Vec<Write> {
     type Fill = unsafe fn(H);
     let fills: [Fill; 4] = [
@@ -167,9 +167,9 @@ fn a_handle_of_a_database_whose_transactions_lock_keys_locks_what_it_writes() {
 #[derive(Clone, Copy)]
 struct Shared(H);
 
-// SAFETY: databases, options and column families are used by any thread.
+// SAFETY: databases, options and column families can be used from any thread.
 unsafe impl Send for Shared {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl Sync for Shared {}
 
 impl Shared {
@@ -178,8 +178,8 @@ impl Shared {
     }
 }
 
-/// A writer writes both families alike. The states differ in about one call of a hundred if each
-/// iterator takes its own.
+/// One writer writes the same to both families. Without a common snapshot their states differ in
+/// about one call of a hundred.
 #[test]
 fn iterators_of_one_call_have_one_state() {
     let setup = Setup::new();

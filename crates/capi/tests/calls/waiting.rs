@@ -1,5 +1,4 @@
-//! Options of waiting, flushing and compacting, and priorities of threads, each by what comes of
-//! it.
+//! Options of waiting, flushing and compacting, and thread priorities, each tested by its effect.
 
 use super::*;
 
@@ -76,7 +75,7 @@ fn waiting_ends_with_the_database_closed_if_it_is_to() {
         let mut length = 0;
         let closed = failed(|e| rocksdb_get(db, setup.read, at(b"k"), 1, &mut length, e));
         assert!(closed.contains("closed"), "{closed}");
-        // Its directory is free for others.
+        // The directory can be opened again.
         let again = setup.open();
         assert_eq!(setup.get(again, b"k").unwrap(), b"v");
         rocksdb_close(again);
@@ -156,7 +155,7 @@ fn a_compaction_by_hand_says_what_is_done_about_old_blobs() {
         rocksdb_compactoptions_set_bottommost_level_compaction(compact, 2);
         assert_eq!(rocksdb_compactoptions_get_blob_garbage_collection_policy(compact), 2);
         assert_eq!(rocksdb_compactoptions_get_blob_garbage_collection_age_cutoff(compact), -1.0);
-        // Blobs that are needed stay where they are, move out of the older half, and out of all.
+        // Referenced blobs stay, move out of the older half of the files, or out of all.
         for (policy, cutoff, blob_files) in [(2, -1.0, 4), (1, 1.0, 4), (0, 0.5, 3), (0, 1.0, 1)] {
             rocksdb_compactoptions_set_blob_garbage_collection_policy(compact, policy);
             assert_eq!(rocksdb_compactoptions_get_blob_garbage_collection_policy(compact), policy);
@@ -174,12 +173,12 @@ fn a_compaction_by_hand_says_what_is_done_about_old_blobs() {
     }
 }
 
-/// How nice threads of this name are, and the priority that they have with devices.
+/// Returns the niceness and I/O priority of the threads of this name.
 fn threads(name: &str) -> Vec<(i64, i64)> {
     let mut found = Vec::new();
     for task in std::fs::read_dir("/proc/self/task").unwrap() {
         let path = task.unwrap().path();
-        // Others may end meanwhile.
+        // Other threads may end meanwhile.
         let Ok(text) = std::fs::read_to_string(path.join("stat")) else { continue };
         let (head, rest) = text.rsplit_once(')').unwrap();
         if head.ends_with(&format!("({name}")) {
@@ -201,13 +200,13 @@ fn threads_of_an_environment_get_a_lower_priority() {
         let db = setup.open();
         setup.put(db, b"k", b"v");
         setup.flush(db);
-        // No other test lowers any.
+        // No other test lowers these priorities.
         assert!(threads("karst-high").iter().all(|found| found.0 < 19 && found.1 != IDLE));
         rocksdb_env_lower_high_priority_thread_pool_cpu_priority(env);
         assert_eq!(threads("karst-high").iter().filter(|found| found.0 == 19 && found.1 != IDLE).count(), 1);
         rocksdb_env_lower_high_priority_thread_pool_io_priority(env);
         assert_eq!(threads("karst-high").iter().filter(|found| **found == (19, IDLE)).count(), 1);
-        // Threads that come later have it too.
+        // Later threads get the priority, too.
         rocksdb_env_lower_thread_pool_cpu_priority(env);
         rocksdb_env_lower_thread_pool_io_priority(env);
         assert!(threads("karst-low").iter().all(|found| found.1 != IDLE));
@@ -215,7 +214,7 @@ fn threads_of_an_environment_get_a_lower_priority() {
         setup.flush(db);
         rocksdb_compact_range(db, null_mut(), 0, null_mut(), 0);
         assert_eq!(threads("karst-low").iter().filter(|found| **found == (19, IDLE)).count(), 1);
-        // C cannot have any other started, so there is none to wait for.
+        // C cannot start any other threads, so there is nothing to wait for.
         rocksdb_env_join_all_threads(env);
         rocksdb_close(db);
         rocksdb_env_destroy(env);
@@ -238,7 +237,7 @@ fn a_read_gives_up_at_its_deadline() {
         let mut length = 0;
         rocksdb_readoptions_set_deadline(read, now - hour);
         assert_eq!(rocksdb_readoptions_get_deadline(read), now - hour);
-        // What needs no storage is found however late it is.
+        // A value in the memtable is found after the deadline, because it needs no I/O.
         let value = ok(|e| rocksdb_get(db, read, at(b"memory"), 6, &mut length, e));
         assert_eq!(owned(value, length).unwrap(), b"v");
         let late = failed(|e| rocksdb_get(db, read, at(b"k"), 1, &mut length, e));

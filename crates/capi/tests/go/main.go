@@ -1,6 +1,6 @@
-// The workloads and the client of go-ycsb over its RocksDB database, which goes through gorocksdb
-// to whatever library of RocksDB's C API the program finds. go-ycsb's own program is not built, as
-// it is linked with the drivers of thirty other databases.
+// The workloads and the client of go-ycsb with its RocksDB driver, which calls the library of
+// RocksDB's C API that the loader finds, through gorocksdb. go-ycsb's own program is not built,
+// because it links the drivers of thirty other databases.
 //
 //	ycsb [-load] WORKLOAD [NAME=VALUE...]
 //

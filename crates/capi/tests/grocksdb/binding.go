@@ -1,5 +1,5 @@
-// Names the binding grocksdb, so that `go mod tidy` keeps it and what its tests want. No program
-// is made of this: `cargo xtask peers` builds and runs the binding's own tests.
+// Imports the binding grocksdb, so that `go mod tidy` keeps it and the modules of its tests. It is
+// never built: `cargo xtask peers` builds and runs the binding's own tests.
 //
 // SPDX-License-Identifier: Apache-2.0
 

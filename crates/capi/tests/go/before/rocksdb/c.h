@@ -1,5 +1,5 @@
-/* RocksDB's header as `gorocksdb` of 2019 knows it: functions that RocksDB has removed or changed
-   since, over those of today. What was removed does nothing here.
+/* RocksDB's header for `gorocksdb` of 2019: functions that RocksDB has removed or changed since, over
+   those of today. Removed functions do nothing here.
    SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 #include_next <rocksdb/c.h>
@@ -22,7 +22,7 @@ GONE(rocksdb_options_set_skip_log_error_on_recovery, rocksdb_options_t* options,
 GONE(rocksdb_options_set_soft_rate_limit, rocksdb_options_t* options, double limit)
 GONE(rocksdb_options_set_table_cache_remove_scan_count_limit, rocksdb_options_t* options, int limit)
 
-/* Removed: a filter policy of the program's own. There is no filter then. */
+/* Removed: a filter policy of the program's own. It becomes no filter. */
 static inline rocksdb_filterpolicy_t* rocksdb_filterpolicy_create(
     void* state, void (*destructor)(void*),
     char* (*create)(void*, const char* const*, const size_t*, int, size_t*),
@@ -31,7 +31,7 @@ static inline rocksdb_filterpolicy_t* rocksdb_filterpolicy_create(
   return NULL;
 }
 
-/* With other parameters. Why macros without any: cgo calls functions, not macros. */
+/* Functions with changed parameters. The macros have none, because cgo calls functions, not macros. */
 static inline rocksdb_slicetransform_t* before_slicetransform_create(
     void* state, void (*destructor)(void*),
     char* (*transform)(void*, const char*, size_t, size_t*),
