@@ -1,14 +1,14 @@
-//! The task `capi`: RocksDB's C API, and KarstDB's asynchronous one, as a library under RocksDB's
-//! names, with headers.
+//! The task `capi`: installs RocksDB's C API and KarstDB's asynchronous one, as a library under
+//! RocksDB's names, with headers.
 
 use crate::run::{Result, UNOPTIMISED, cache_dir, repository_root, step};
 use std::path::{Path, PathBuf};
 
-/// The names of the library: RocksDB's builds and Debian's packages name it differently.
+/// Names of the library: those of RocksDB's builds and of Debian's packages.
 const NAMES: &[&str] =
     &["librocksdb.a", "librocksdb.so", "librocksdb.so.11", "librocksdb.so.11.8", "librocksdb.so.7.8"];
 
-/// What a program needs besides that is linked with the static library.
+/// System libraries that a program needs with the static library.
 const SYSTEM_LIBRARIES: &str = "-lgcc_s -lpthread -lm -ldl -lrt -lutil";
 
 pub(crate) fn capi(args: &[String]) -> Result {
@@ -26,10 +26,10 @@ pub(crate) fn capi(args: &[String]) -> Result {
     }
 }
 
-/// Builds once, so that the optimiser runs once for both kinds of library, and puts them in place.
+/// Builds both kinds of library in one run of the optimiser, and installs them.
 pub(crate) fn install(prefix: &Path, profile: &str, env: &[(&str, &str)]) -> Result {
     let build = ["rustc", "-p", "karst-capi", "--lib", "--locked", "--profile", profile];
-    // Why a name of its own: programs that are linked with it find it whatever it was linked as.
+    // Its own soname, so that linked programs find it under each of the names.
     let flags = ["--crate-type", "cdylib,staticlib", "--", "-C", "link-arg=-Wl,-soname,libkarstdb.so"];
     step("cargo", &[&build[..], &flags].concat(), env)?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
@@ -44,7 +44,7 @@ pub(crate) fn install(prefix: &Path, profile: &str, env: &[(&str, &str)]) -> Res
         (built.join("libkarst_capi.so"), lib.join("libkarstdb.so")),
         (built.join("libkarst_capi.a"), lib.join("libkarstdb.a")),
     ] {
-        // Why a new file: a program that runs has the old one mapped.
+        // A new file, because running programs have the old one mapped.
         let fresh = to.with_extension("new");
         std::fs::copy(&from, &fresh).map_err(|e| format!("{}: {e}", failed(&fresh)))?;
         std::fs::rename(&fresh, &to).map_err(|e| format!("{}: {e}", failed(&to)))?;
@@ -81,9 +81,8 @@ pub(crate) fn install(prefix: &Path, profile: &str, env: &[(&str, &str)]) -> Res
     Ok(())
 }
 
-/// Has the installed library write its headers: a program of a few lines calls it.
-///
-/// Why not a program in Rust over the crate: the crate would be built a second time.
+/// Writes the headers with a small program in C that calls the installed library. A program in Rust
+/// would build the crate a second time.
 fn write_headers(lib: &Path, include: &Path) -> Result {
     const PROGRAM: &str = "#include <stdio.h>\n\
         extern void karst_write_headers(const char* directory, char** errptr);\n\
@@ -107,15 +106,15 @@ fn write_headers(lib: &Path, include: &Path) -> Result {
     written
 }
 
-/// An installation, made without optimisation, and a program in C against it.
+/// Installs without optimisation, and compiles and runs a program in C against it.
 pub(crate) fn installed() -> Result {
     let prefix = cache_dir().join("capi-prefix");
     install(&prefix, "dev", &UNOPTIMISED)?;
     check(&prefix)
 }
 
-/// Compiles and runs the tests' program in C against what is installed, with the shared library
-/// and with the static one.
+/// Compiles the tests' program in C against the installation, with the shared and with the static
+/// library, and runs both.
 fn check(prefix: &Path) -> Result {
     let source = repository_root().join("crates/capi/tests/c/async.c");
     let place = std::env::temp_dir().join(format!("karst-capi-check-{}", std::process::id()));

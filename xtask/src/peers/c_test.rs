@@ -1,10 +1,10 @@
-//! RocksDB's own test of its C API, `db/c_test.c`, as crates carry it, of several releases.
+//! RocksDB's own test of its C API, `db/c_test.c`, in several releases as crates carry them.
 //!
-//! In: the source and the header of a release, neither of them changed. Out: an outcome for each
-//! phase of it. The program ends at the first check that fails; here it is compiled with an `abort`
-//! that notes that and goes on, with no error in hand, so that each phase has an outcome. Where it
-//! crashes, the phases behind that fail as not reached. A function that KarstDB has not fails the
-//! phase that calls it.
+//! In: the source and the header of a release, both unchanged. Out: an outcome for each of its
+//! phases. The original program ends at the first failed check; here it is compiled with an `abort`
+//! that reports the failure, clears the error and continues, so that each phase has an outcome.
+//! After a crash the phases that follow fail as not reached. A function that KarstDB lacks fails
+//! the phase that calls it.
 
 use super::{Outcome, Peer, Place, Test, fetched};
 use crate::run::Result;
@@ -13,10 +13,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The name that `docs/peers.md` and `--only` have for it.
+/// Its name in `docs/peers.md` and for `--only`.
 pub(super) const NAME: &str = "c_test";
 
-/// The crates whose sources have it. The release of RocksDB is in the version, behind the `+`.
+/// Crates with its source. Behind the `+` of the version stands RocksDB's release.
 const RELEASES: &[Peer] = &[
     Peer { name: "librocksdb-sys", version: "0.8.3+7.4.4" },
     Peer { name: "librocksdb-sys", version: "0.11.0+8.1.1" },
@@ -26,9 +26,9 @@ const RELEASES: &[Peer] = &[
     Peer { name: "rust-librocksdb-sys", version: "0.49.0+11.12.0" },
 ];
 
-/// Comes before the test's first line. Why `err`: where a check is made, that is the name of the
-/// error in hand, which would fail every check behind it; this one stands for it where there is
-/// none. What has failed has left null pointers, which the functions on strings take here.
+/// Text before the test's first line. `err` is the name of the local error variable where a check
+/// fails; the macro clears it, because it would fail every later check. The global one serves where
+/// no local one exists. The functions on strings accept the null pointers that failed calls return.
 const BEFORE: &str = r#"#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,14 +49,15 @@ static char* karst_strstr(const char* a, const char* b) { return a && b ? strstr
 #define __assert_fail(what, file, line, function) (fprintf(stderr, "%s:%d: %s\n", file, line, what), abort())
 "#;
 
-/// What the program says where a check has failed, where a function is missing, where a phase
-/// begins, and at its end.
+/// Lines that the program prints for a failed check, for a missing function, at the beginning of a
+/// phase, and at its end.
 const GOES_ON: &str = "karst: goes on";
 const MISSING: &str = "karst: missing: ";
 const PHASE: &str = "=== Test ";
 const END: &str = "PASS";
 
-/// The outcome of each phase of each release, by its name in the list.
+/// Runs the test of each release, and returns the outcomes of the phases by their names in the
+/// list.
 pub(super) fn run(root: &Path, place: &Place, only: Option<&str>) -> Result<BTreeMap<String, Outcome>> {
     let (mut all, mut table) = (BTreeMap::new(), String::new());
     for peer in RELEASES {
@@ -91,8 +92,8 @@ pub(super) fn run(root: &Path, place: &Place, only: Option<&str>) -> Result<BTre
     Ok(all)
 }
 
-/// Compiles the test and links it with the library. What that lacks is defined beside it: such a
-/// function says so, and returns nothing.
+/// Compiles the test and links it with the library. A function that the library lacks is defined to
+/// report itself and return 0.
 fn build(place: &Place, rocksdb: &Path, source: &Path, dir: &Path) -> Result<(PathBuf, Vec<String>)> {
     let failed = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
     let [before, object, lacking, binary] =
@@ -100,7 +101,7 @@ fn build(place: &Place, rocksdb: &Path, source: &Path, dir: &Path) -> Result<(Pa
     fs::write(&before, BEFORE).map_err(|e| failed(&before, e))?;
     fs::write(&lacking, "").map_err(|e| failed(&lacking, e))?;
     let compiled = Command::new("cc")
-        // Why zeroes: a function that is missing leaves its results as they were.
+        // Zeroes, because a missing function does not write its results.
         .args(["-g", "-O0", "-w", "-ftrivial-auto-var-init=zero", "-c", "-include"])
         .arg(&before)
         .args(["-I".as_ref(), rocksdb.join("include").as_os_str(), "-I".as_ref(), rocksdb.as_os_str()])
@@ -133,7 +134,7 @@ fn build(place: &Place, rocksdb: &Path, source: &Path, dir: &Path) -> Result<(Pa
     if linked.status.success() { Ok((binary, missing)) } else { Err(format!("cannot link {NAME}:\n{said}")) }
 }
 
-/// The functions that a linker has not found, each once.
+/// Returns the undefined functions in a linker's output, each once.
 fn undefined(said: &str) -> Vec<String> {
     let names = said.lines().filter_map(|line| line.split("undefined reference to ").nth(1));
     let mut names: Vec<String> = names
@@ -144,13 +145,13 @@ fn undefined(said: &str) -> Vec<String> {
     names
 }
 
-/// What a check says, without the folders of the file that it is in.
+/// Removes the folders of the file from a check's message.
 fn without_folders(line: &str) -> String {
     let (place, rest) = line.split_once(' ').unwrap_or((line, ""));
     format!("{} {rest}", place.rsplit('/').next().unwrap_or(place)).trim_end().to_owned()
 }
 
-/// The outcome of each phase that the source has, by what the program has said and how it ended.
+/// Returns the outcome of each phase of the source, from the program's output and its end.
 fn phases(source: &str, said: &str, ended: &Outcome) -> BTreeMap<String, Outcome> {
     let mut found: BTreeMap<String, Outcome> = BTreeMap::new();
     let (mut phase, mut before, mut at_end) = (String::new(), "", false);
@@ -179,7 +180,7 @@ fn phases(source: &str, said: &str, ended: &Outcome) -> BTreeMap<String, Outcome
         *outcome = Outcome::Failed(format!("{why}; the last line: {before}"));
     }
     for name in source.split("StartPhase(\"").skip(1).filter_map(|after| after.split('"').next()) {
-        // Why not a failure at the end: the program itself leaves some out.
+        // Not a failure if the program reached its end, because it leaves some phases out.
         let unreached = || match &why {
             None => Outcome::Ignored,
             Some(_) => Outcome::Failed(format!("not reached: the program ended in {phase}")),
@@ -207,7 +208,7 @@ mod tests {
         let outcomes = [&found["one"], &found["two"], &found["three"]];
         let expected = [Outcome::Passed, failed("a.c:5: two: x/z"), failed("rocksdb_f is missing")];
         assert_eq!(outcomes, expected.each_ref());
-        // One that comes twice has failed if it has failed once.
+        // A phase that runs twice fails if either run fails.
         let twice = "=== Test one\nbad\nkarst: goes on\n=== Test two\n=== Test one\nPASS\n";
         let found = phases(SOURCE, twice, &Outcome::Passed);
         assert_eq!((&found["one"], &found["three"]), (&failed("bad"), &Outcome::Ignored));

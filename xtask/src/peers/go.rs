@@ -1,19 +1,20 @@
-//! The tests of bindings for Go, as programs whose tests are run one by one.
+//! The tests of bindings for Go, compiled to programs and run one by one.
 //!
 //! In: the Go modules in `crates/capi/tests`, which name the versions, and for `gorocksdb` a header
-//! that has what RocksDB has removed since. Out: the tests. Go's module proxy gives the sources.
+//! with the functions that RocksDB has removed since. Out: the tests. The sources come from Go's
+//! module proxy.
 
 use super::{Place, Test};
 use crate::run::{Result, repository_root, succeeds};
 use std::process::{Command, Stdio};
 
-/// A binding whose tests are run.
+/// A binding with its tests.
 pub(super) struct Binding {
     pub(super) name: &'static str,
     package: &'static str,
-    /// The module that names its version, in `crates/capi/tests`.
+    /// The folder in `crates/capi/tests` of the module that names its version.
     module: &'static str,
-    /// What is given to `go test` besides.
+    /// Additional arguments of `go test`.
     flags: &'static [&'static str],
 }
 
@@ -23,7 +24,7 @@ pub(super) const BINDINGS: &[Binding] = &[
         name: "grocksdb",
         package: "github.com/linxGnu/grocksdb",
         module: "grocksdb",
-        // Else it is linked with the libraries of compressions, which are not RocksDB's.
+        // Without this tag it links compression libraries, which are not RocksDB's.
         flags: &["-tags", "grocksdb_clean_link"],
     },
 ];
@@ -44,7 +45,8 @@ pub(super) fn tests(place: &Place, binding: &Binding) -> Result<Vec<Test>> {
         .args(binding.flags)
         .arg(package)
         .current_dir(&module)
-        // Why no warnings: gorocksdb casts functions to the types of RocksDB's former header.
+        // Without warnings, because gorocksdb casts functions to the types of RocksDB's former
+        // header.
         .env("CGO_CFLAGS", format!("-I{} -I{} -w", module.join("before").display(), headers.display()))
         .env("CGO_LDFLAGS", format!("-L{}", place.stand_in.display()))
         .status()
@@ -57,7 +59,7 @@ pub(super) fn tests(place: &Place, binding: &Binding) -> Result<Vec<Test>> {
     let listed = list.args(["-test.list", "."]).stderr(Stdio::inherit()).output();
     let listed = listed.map_err(|e| format!("{}: {e}", binary.display()))?;
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();
-    // Why a folder for each: one of them writes into the folder that it is run in.
+    // A folder for each test, because one of them writes into its working directory.
     let test = |test: &str| -> Result<Test> {
         let dir = place.tmp.join(format!("{name}-{test}"));
         std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;

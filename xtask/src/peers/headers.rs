@@ -1,9 +1,9 @@
-//! RocksDB's header and KarstDB's in its place: a program that is compiled with the one is compiled
-//! with the other, and means the same.
+//! Comparison of RocksDB's header with KarstDB's: a program that compiles with one compiles with
+//! the other, and has the same meaning.
 //!
-//! In: both headers. Out: nothing, or where they differ: a function or type that one of them lacks;
-//! a declaration that the compiler finds incompatible; a constant of another number. `const` does
-//! not count, as KarstDB's declarations have more of it.
+//! In: both headers. Out: an error with their differences: functions or types that one of them
+//! lacks, declarations that the compiler finds incompatible, and constants with other numbers.
+//! `const` is ignored, because KarstDB's declarations have more of it.
 
 use crate::run::Result;
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ pub(crate) fn compare(theirs: &Path, ours: &Path, scratch: &Path) -> Result {
     Ok(())
 }
 
-/// C without comments, and without what belongs to C++ and to the preprocessor.
+/// Returns the code of a header without comments, C++ and preprocessor lines.
 fn code(header: &str) -> String {
     let mut text = String::new();
     let mut rest = header;
@@ -57,7 +57,7 @@ fn code(header: &str) -> String {
         }
     }
     let text = lines.join(" ").replace("ROCKSDB_LIBRARY_API", "");
-    // Why: a pointer's name may be on a line of its own.
+    // Joined because a pointer's name may be on the next line.
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace("( *", "(*")
 }
 
@@ -65,7 +65,7 @@ fn words(text: &str) -> Vec<&str> {
     text.split(|c: char| c != '_' && !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect()
 }
 
-/// The names of functions and types.
+/// Returns the names of functions and types.
 fn declared(header: &str) -> BTreeSet<String> {
     let text = code(header);
     let mut names = BTreeSet::new();
@@ -86,7 +86,7 @@ fn declared(header: &str) -> BTreeSet<String> {
     names
 }
 
-/// The names in `enum`s.
+/// Returns the names in `enum`s.
 fn constants(header: &str) -> Vec<String> {
     let text = code(header);
     let bodies = text.split("enum").skip(1).filter_map(|after| after.split_once('{')?.1.split('}').next());
@@ -94,7 +94,7 @@ fn constants(header: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The same header without its `enum`s and structs that have a body, which C takes only once.
+/// Returns the header without `enum`s and struct bodies, which C accepts only once.
 fn without_definitions(header: &str) -> String {
     let (mut text, mut inside) = (String::new(), false);
     for line in header.lines() {
@@ -117,7 +117,7 @@ struct Scratch<'a> {
 }
 
 impl Scratch<'_> {
-    /// Compiles a program, and says where it is.
+    /// Compiles a program and returns its path.
     fn compile(&self, text: &str, flags: &[&str]) -> Result<PathBuf> {
         let (source, program) = (self.folder.join("header.c"), self.folder.join("header"));
         fs::write(&source, text).map_err(|e| format!("{}: {e}", source.display()))?;
@@ -131,7 +131,7 @@ impl Scratch<'_> {
         if compiled.status.success() { Ok(program) } else { Err(format!("the headers differ:\n{said}")) }
     }
 
-    /// The constants that `header` has, and how a slice lies in memory, a line each.
+    /// Returns the values of the constants and the layout of a slice, one a line.
     fn numbers(&self, header: &str, constants: &[String]) -> Result<String> {
         let mut text =
             format!("#include <stdio.h>\n{}\nint main(void) {{\n", header.replace("#pragma once", ""));
@@ -161,7 +161,7 @@ mod tests {
         extern void first(a_t* a,\n    const char* text);\nenum {\n  one = 1,\n  two,\n};\n\
         extern a_t* second(call_cb call); // c; d\n#ifdef __cplusplus\n}\n#endif\n";
 
-    /// The outcome with KarstDB's header as `change` makes it of RocksDB's.
+    /// Compares RocksDB's header with the one that `change` makes of it.
     fn with(name: &str, change: impl Fn(String) -> String) -> Result {
         let folder = std::env::temp_dir().join(format!("karst-headers-{name}-{}", std::process::id()));
         let failed = |e: std::io::Error| format!("{}: {e}", folder.display());

@@ -1,14 +1,14 @@
 //! The task `peers`: the tests of published bindings of RocksDB's C API, linked with KarstDB.
 //!
-//! First the two headers are compared (`headers`), and a program is switched (`switched`).
-//! RocksDB's own test of its C API is run by its phases (`c_test`).
+//! First it compares the two headers (`headers`), and runs one program with both libraries by turns
+//! (`switched`). RocksDB's own test of its C API is run by phases (`c_test`).
 //!
-//! In: the list of expected failures in `docs/peers.md`. Out: each test that failed, by program;
-//! the counts; and an error if the failures are not the expected ones, in either direction. Each
-//! test has a process of its own and a time limit, so one that crashes or hangs is one failure. The
+//! In: the list of expected failures in `docs/peers.md`. Out: each failed test, by program; the
+//! counts; and an error if the failures differ from the expected ones, in either direction. Each
+//! test has a process of its own and a time limit, so that a crash or a hang is one failure. The
 //! sources come from the registry, and stay in the cache; those for Go come from its proxy (`go`).
-//! The programs are linked with a library that is named as RocksDB 11's and does nothing, and find
-//! KarstDB's when they run: so do programs that were linked with RocksDB.
+//! The programs are linked with an empty library under the name of RocksDB 11's and load KarstDB's
+//! at run time, as do programs that were linked with RocksDB.
 
 mod c_test;
 mod go;
@@ -25,7 +25,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A published crate whose tests are run, with the version that `docs/peers.md` speaks of.
+/// A published crate whose tests are run, in the version of `docs/peers.md`.
 struct Peer {
     name: &'static str,
     version: &'static str,
@@ -34,25 +34,25 @@ struct Peer {
 const PEERS: &[Peer] =
     &[Peer { name: "rocksdb", version: "0.25.0" }, Peer { name: "librocksdb-sys", version: "0.19.0+11.8.1" }];
 
-/// A test that takes longer hangs; the longest takes 20 s.
+/// Time limit of a test; the longest takes 20 s.
 const LIMIT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(10);
 /// The list of expected failures.
 const EXPECTED: &str = "docs/peers.md";
 
-/// What is asked for.
+/// Arguments of the task.
 #[derive(Default)]
 struct Asked {
-    /// The folder of a library that is there; else it is built.
+    /// The folder of an installed library; `None` builds one.
     library: Option<PathBuf>,
     debug: bool,
-    /// Only tests whose name contains this; if it begins with the name of a program, only that one
+    /// Text that the tests' names contain; if it begins with the name of a program, only that one
     /// is built.
     only: Option<String>,
 }
 
 impl Asked {
-    /// Whether the tests of a program are wanted.
+    /// Returns true if the tests of a program are selected.
     fn wants(&self, program: &str) -> bool {
         let bindings = go::BINDINGS.iter().map(|go| go.name);
         let mut programs = PEERS.iter().map(|peer| peer.name).chain(bindings).chain([c_test::NAME]);
@@ -76,22 +76,22 @@ fn asked(args: &[String]) -> Result<Asked> {
     Ok(asked)
 }
 
-/// How a test ended.
+/// Outcome of a test.
 #[derive(Clone, Debug, PartialEq)]
 enum Outcome {
     Passed,
-    /// The program itself leaves it out.
+    /// Skipped by the program itself.
     Ignored,
-    /// `docs/peers.md` leaves it out.
+    /// Not run, by `docs/peers.md`.
     LeftOut,
     Failed(String),
 }
 
-/// What `docs/peers.md` says of a test.
+/// Expectation of `docs/peers.md` for a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Said {
     Fails,
-    /// It depends on how fast something in the background is.
+    /// It fails or passes, depending on the speed of a background job.
     MayFail,
     NotRun,
 }
@@ -161,8 +161,8 @@ pub(crate) fn peers(args: &[String]) -> Result {
     if wrong.is_empty() { Ok(()) } else { Err(format!("{EXPECTED} does not agree:\n{}", wrong.join("\n"))) }
 }
 
-/// A library with all functions of RocksDB's C API, which do nothing, under the name of RocksDB
-/// 11's.
+/// Builds an empty version of each function of RocksDB's C API into a library with the name of
+/// RocksDB 11's, and returns its folder.
 fn stand_in(folder: &Path) -> Result<PathBuf> {
     const FUNCTIONS: &str = include_str!("../../../crates/capi/tests/functions.txt");
     fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -176,7 +176,7 @@ fn stand_in(folder: &Path) -> Result<PathBuf> {
     Ok(folder.to_path_buf())
 }
 
-/// `12 passed, 1 failed, 3 skipped`, and the share of those that were run.
+/// Formats `12 passed, 1 failed, 3 skipped` and the share of those run that passed.
 fn counts<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> String {
     let (mut passed, mut failed, mut skipped) = (0_u32, 0_u32, 0_u32);
     for outcome in outcomes {
@@ -190,8 +190,8 @@ fn counts<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> String {
     format!("{passed} passed, {failed} failed, {skipped} skipped ({share:.1} % of those that ran passed)")
 }
 
-/// The rows of the table in `text`:
-/// `| program | binary | test | fails, may fail or not run | reason |`.
+/// Reads the rows of the table in `text`: `| program | binary | test | fails, may fail or not run |
+/// reason |`.
 fn said(text: &str) -> Result<BTreeMap<String, Said>> {
     let mut rows = BTreeMap::new();
     for line in text.lines().filter(|line| line.starts_with('|')) {
@@ -214,8 +214,8 @@ fn said(text: &str) -> Result<BTreeMap<String, Said>> {
     Ok(rows)
 }
 
-/// Where the list and what happened differ. A row of a test that does not exist counts if `all`
-/// tests were run.
+/// Returns the differences between the list and the outcomes. A row without a test counts only if
+/// `all` tests were run.
 fn differences(
     said: &BTreeMap<String, Said>,
     outcomes: &BTreeMap<String, Outcome>,
@@ -243,7 +243,7 @@ fn failed(path: &Path, e: std::io::Error) -> String {
     format!("{}: {e}", path.display())
 }
 
-/// The sources of a published crate, copied into the cache.
+/// Returns the sources of a published crate, copied into the cache.
 fn source(root: &Path, peer: &Peer) -> Result<PathBuf> {
     let name = format!("{}-{}", peer.name, peer.version);
     let copy = root.join(&name);
@@ -258,10 +258,10 @@ fn source(root: &Path, peer: &Peer) -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// The sources of a published crate, where cargo has them.
+/// Downloads a published crate by cargo, and returns the folder of its sources.
 fn fetched(root: &Path, peer: &Peer) -> Result<PathBuf> {
     let name = format!("{}-{}", peer.name, peer.version);
-    // Why a folder for each: two that link one library go into no manifest together.
+    // A folder for each, because two crates that link the same library cannot share a manifest.
     let scratch = root.join("scratch").join(&name);
     fs::create_dir_all(scratch.join("src")).map_err(|e| failed(&scratch, e))?;
     let version = peer.version.split('+').next().unwrap_or_default();
@@ -299,15 +299,15 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The strings that a JSON text has under `key`, as far as they need no escapes.
+/// Returns the strings under `key` in a JSON text, without support for escapes.
 fn strings<'a>(json: &'a str, key: &str) -> impl Iterator<Item = String> + use<'a> {
     let before = format!("\"{key}\":\"");
     let starts: Vec<usize> = json.match_indices(&before).map(|(at, _)| at + before.len()).collect();
     starts.into_iter().filter_map(|start| json[start..].split('"').next().map(str::to_string))
 }
 
-/// Cargo, not told which package this program is. The toolchain stays this one, whatever the
-/// package's own file of it says.
+/// Returns a command of cargo without the variables of this program's package. The toolchain stays
+/// this one, although the package's own file may name another.
 fn cargo(dir: &Path) -> Command {
     let mut command = Command::new("cargo");
     for (name, _) in std::env::vars_os() {
@@ -326,19 +326,19 @@ fn cargo(dir: &Path) -> Command {
 
 /// A test of a program.
 struct Test {
-    /// `program binary test`, as the list has it.
+    /// `program binary test`, the form of the list.
     name: String,
     binary: PathBuf,
-    /// What has the program run this test alone.
+    /// Arguments that run this test alone.
     args: Vec<String>,
     dir: PathBuf,
     ignored: bool,
 }
 
-/// Where programs are built and run.
+/// Folders in which programs are built and run.
 struct Place {
     library: PathBuf,
-    /// What programs are linked with.
+    /// The folder of the library that programs are linked with.
     stand_in: PathBuf,
     target: PathBuf,
     tmp: PathBuf,
@@ -356,7 +356,7 @@ impl Place {
             .env("TMPDIR", &self.tmp);
     }
 
-    /// Builds the tests of a crate, and says which programs they are.
+    /// Builds the tests of a crate, and returns the paths of its programs.
     fn build(&self, source: &Path) -> Result<Vec<PathBuf>> {
         println!("\n==> the tests of {}", source.display());
         let mut command = cargo(source);
@@ -381,7 +381,7 @@ impl Place {
         if programs.is_empty() { Err(format!("{} has no tests", source.display())) } else { Ok(programs) }
     }
 
-    /// The tests of a program, by its own list.
+    /// Returns the tests that a program lists.
     fn tests(&self, peer: &str, source: &Path, binary: &Path) -> Result<Vec<Test>> {
         let list = |args: &[&str]| -> Result<Vec<String>> {
             let mut command = Command::new(binary);
@@ -429,7 +429,7 @@ impl Place {
         outcomes.into_inner().expect("no test panics")
     }
 
-    /// Where the output of a test goes.
+    /// Returns the path of a test's output.
     fn log(&self, test: &Test) -> PathBuf {
         self.logs.join(format!("{}.log", test.name.replace([' ', ':', '/'], "-")))
     }
@@ -462,7 +462,7 @@ impl Place {
                 return Ok(Outcome::Failed(format!("{}{}", ended.unwrap_or_default(), first_panic(&text))));
             }
             if start.elapsed() > LIMIT {
-                // Its whole group, as a test may have started others.
+                // Kills the process group, because a test may have started other processes.
                 let group = format!("-{}", child.id());
                 let _ = Command::new("kill").args(["-9", "--", &group]).status();
                 let _ = child.wait();
@@ -473,8 +473,8 @@ impl Place {
     }
 }
 
-/// Where the first panic in a test's output was, and what it said; or the first line of a test in
-/// Go that names a place or a panic, and what its assertion says where that is on another line.
+/// Returns the place and message of the first panic in a test's output; or for Go the first line
+/// that names a place or a panic, with the assertion's message if that is on another line.
 fn first_panic(text: &str) -> String {
     let mut lines = text.lines();
     let short = |text: &str| -> String { text.trim().chars().take(200).collect() };

@@ -1,12 +1,12 @@
-//! A program that was linked with RocksDB's library as Debian installs it, and runs with that and
-//! with KarstDB's by turns on one database (`crates/capi/tests/c/switched.c`). It is left out where
-//! `librocksdb-dev` is not installed.
+//! A program linked with Debian's library of RocksDB, which runs with that and with KarstDB's by
+//! turns on one database (`crates/capi/tests/c/switched.c`). Skipped unless `librocksdb-dev` is
+//! installed.
 
 use crate::run::{Result, repository_root, step};
 use std::fs;
 use std::path::Path;
 
-/// RocksDB's library writes the first one.
+/// Number of runs, beginning with RocksDB's library.
 const ROUNDS: usize = 8;
 
 pub(crate) fn run(library: &Path, scratch: &Path) -> Result {
