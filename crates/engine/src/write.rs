@@ -114,7 +114,7 @@ pub(crate) struct Sealer {
     stalls: Arc<StallController>,
 }
 
-/// Whether its family has as many sealed memtables as it may once its memtable is sealed.
+/// Returns true if sealing the family's memtable reaches the maximum number of sealed memtables.
 fn stops_when_sealed(family: &Family) -> bool {
     let most = usize::try_from(family.settings().options.max_write_buffer_number).unwrap_or(1);
     let view = family.superversion();
@@ -278,7 +278,7 @@ impl Sealer {
             let memtables = std::mem::take(&mut sealed);
             Sealed { families, memtables, log: seal.next_log, largest_seq: seal.largest_seq }
         });
-        // Whoever had it sealed says how a family is whose memtable was.
+        // The caller of the seal updates the stall state of the families that were sealed.
         let sealed = outcome.as_ref().ok().and_then(Option::as_ref);
         let sealed =
             |id| sealed.is_some_and(|sealed| sealed.memtables.iter().any(|(family, _)| family.id() == id));

@@ -126,7 +126,8 @@ impl Db {
         }
         let superversion = family.superversion();
         if let Some(timestamp) = timestamp {
-            // Why: a deletion that is later than it may be gone, and nothing else tells of the key.
+            // Fails for a timestamp that is too old, because a later deletion may have been dropped
+            // without a trace of the key.
             check_kept(family, timestamp)?;
         }
         let key = stored(family, key);
@@ -147,7 +148,7 @@ impl Db {
     }
 }
 
-/// The key's bytes, if no other bytes are the same key.
+/// Returns the key's bytes, unless other bytes may be the same key.
 fn spelled_one_way(Unchanged { family, key, .. }: &Unchanged) -> Option<&[u8]> {
     (!family.comparator().different_bytes_may_be_equal()).then_some(key)
 }

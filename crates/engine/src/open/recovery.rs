@@ -1,23 +1,24 @@
-//! Where what the logs hold goes when a database is opened for writing.
+//! Replay of the logs at an open for writing: into tables, or into memory.
 //!
-//! In: the logs and the families with empty memtables. Out: tables that nothing refers to yet, or
-//! the entries in memory, as they stay in the logs.
+//! In: the logs and the families with empty memtables. Out: tables that no version refers to yet,
+//! or the entries in memory while they stay in the logs.
 //!
-//! | course | full memtables | behind each log | at the end |
+//! | course | full memtables | after each log | at the end |
 //! |---|---|---|---|
-//! | `Tables` | become tables | | one change brings all tables; no older log is needed |
-//! | `Memory` | there are none | | everything stays in memory and in the logs |
-//! | `Steps` | become tables | a change brings the tables, and the log goes | as `Tables` |
+//! | `Tables` | become tables | | one change adds all tables; no older log is needed |
+//! | `Memory` | fail the course | | all entries stay in memory and in the logs |
+//! | `Steps` | become tables | a change adds the tables, and the log is removed | like `Tables` |
 //!
-//! `Tables` is what there is room for, mostly. Where there is none, what a crash has left is
-//! removed and `Memory` is tried, which needs room for little more than MANIFEST and OPTIONS; where
-//! that may not be, `Steps`, which needs as much room as one log has entries.
+//! `Tables` is the usual course. If space does not suffice for it, the leftovers of a crash are
+//! removed and `Memory` is tried, which needs little more space than MANIFEST and OPTIONS. If the
+//! entries may not stay in memory, `Steps` is tried, which needs the space of one log's entries.
 //!
 //! Invariants:
-//! - `Memory` holds no more of a family than its memtables may have, and one more.
-//! - A step is taken only where all that was read so far is replayed, decided and in no table from
-//!   before. So a failure behind it leaves a state that a crash behind a flush could have left.
-//! - Nothing is removed before the MANIFEST that does not name it is durable.
+//! - `Memory` holds at most one memtable of a family more than its options allow.
+//! - A step is taken only if every entry read so far is replayed and decided, and none was in an
+//!   older table. Therefore a failure after it leaves a state that a crash after a flush could
+//!   leave.
+//! - No file is removed before the MANIFEST that does not name it is durable.
 
 use super::ReadHalf;
 use super::load::{Logs, TakesLogs};
@@ -39,31 +40,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is known of the logs, and what their entries may become.
+/// The logs of a database, and the courses that their replay may take.
 pub(super) struct Recovering<'a> {
     pub(super) read: &'a ReadHalf,
     pub(super) versions: &'a Arc<Versions>,
     pub(super) logs: &'a Logs,
     pub(super) write_buffers: &'a WriteBufferManager,
-    /// Another course may be taken where there is no room, and entries may stay in the logs.
+    /// True if another course may be taken when space runs out, and entries may stay in the logs.
     pub(super) adapts: bool,
-    /// The database may have transactions that are prepared.
+    /// True if the database may have prepared transactions.
     pub(super) allow_2pc: bool,
     pub(super) write_prepared: bool,
-    /// Removes what a crash has left.
+    /// Removes the files that a crash left behind.
     pub(super) remove_leftovers: &'a dyn Fn(),
 }
 
-/// What was replayed.
+/// Result of a replay.
 pub(super) struct Replayed {
     pub(super) recovered: Recovered,
-    /// All of it that is not in memory.
+    /// Tables of the entries that are not in memory.
     pub(super) tables: RecoveredTables,
-    /// The entries stay in the logs, and in memory.
+    /// True if the entries stay in memory and in the logs.
     pub(super) keeps: bool,
 }
 
-/// See the module.
+/// Destination of the replayed entries; the table of the module describes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Course {
     Tables,
@@ -72,7 +73,7 @@ enum Course {
 }
 
 impl Course {
-    /// The one to take where there is no room for this one.
+    /// Returns the course to take if space does not suffice for this one.
     fn next(self) -> Option<Course> {
         match self {
             Course::Tables => Some(Course::Memory),
@@ -83,10 +84,10 @@ impl Course {
 }
 
 impl Recovering<'_> {
-    /// Replays the logs, into tables as far as there is room.
+    /// Replays the logs, on the first course that has enough space.
     ///
     /// # Errors
-    /// `NoSpace`: there is no room on any course.
+    /// `NoSpace`: no course has enough space.
     pub(super) fn run(&self) -> Result<Replayed> {
         let mut course = if self.adapts && self.is_cramped()? { Course::Memory } else { Course::Tables };
         loop {
@@ -143,45 +144,46 @@ impl Recovering<'_> {
         let rest = bytes_of_rest(self.read, self.versions);
         let free = free_bytes(self.read)?.filter(|_| self.adapts && course == Course::Tables);
         if let Some(free) = free.filter(|free| *free < rest) {
-            // Why told now: once the change to the MANIFEST has begun no other course can be taken.
+            // Reported now, because no other course can be taken once the change to the MANIFEST
+            // has begun.
             return Err(no_room(format!("{free} bytes are left for MANIFEST and OPTIONS")));
         }
         Ok(Replayed { recovered, tables, keeps })
     }
 
-    /// Whether the entries may stay in the logs, and shall.
+    /// Returns true if the course or the options ask for entries to stay in the logs, and they may.
     ///
-    /// Compat: what was written in part is written as a whole, as RocksDB has it; the logs cannot
-    /// be needed in part.
+    /// Compat: as in RocksDB, once some entries are in tables, all go to tables: the logs are
+    /// needed as a whole or not at all.
     fn keeps(&self, course: Course, recovered: &Recovered, tables: &RecoveredTables) -> bool {
         let wanted = course == Course::Memory || self.read.db_options.get().avoid_flush_during_recovery;
         let sound = recovered.stopped.is_none() && recovered.passed.is_empty() && !recovered.skipped;
-        // Why not with anything inserted that is undecided: it is logged anew, and a family's log
-        // number has to say that it has it from before.
+        // Not with inserted entries that are undecided: they are logged anew, and the family's log
+        // number must record that it has them from an older log.
         let inserted = |policy: &Policy| matches!(policy, Policy::Prepared { .. });
         let undecided = recovered.undecided.iter().any(|undecided| inserted(&undecided.policy));
-        // Why not after a repair (`adapts`): its options may not replay the logs in the same way
-        // again.
+        // Not after a repair (`adapts` is false), because its options may replay the logs
+        // differently.
         wanted && self.adapts && sound && tables.is_empty() && !undecided
     }
 
-    /// Whether the logs have more bytes than are free where tables go.
+    /// Returns true if the logs have more bytes than are free for tables.
     fn is_cramped(&self) -> Result<bool> {
         let Some(free) = free_bytes(self.read)? else { return Ok(false) };
         Ok(free < self.logs.bytes(&self.read.env)?)
     }
 
-    /// Removes what a crash has left, and gives back what it had reserved for logs.
+    /// Removes the leftovers of a crash, and releases the space reserved for logs.
     fn make_room(&self) -> Result<()> {
         let (fs, path) = (self.read.env.fs(), &self.read.path);
-        // Why: whoever wrote them may not have synced them. If the power failed now, a state that
-        // needs what is removed must not come back.
+        // Synced first, because its writer may not have synced it, and a power failure must not
+        // bring back a state that needs the removed files.
         fs.append(&path.join(self.versions.manifest().0.to_string()))?.sync()?;
         fs.sync_dir(path)?;
         (self.remove_leftovers)();
         for number in &self.logs.numbers {
             let log = self.logs.directory.join(FileName::Wal(*number).to_string());
-            // Why ignored: then the space stays reserved, and nothing else has changed.
+            // Ignored, because on an error the space stays reserved and nothing else has changed.
             let _ = fs.append(&log).and_then(|mut file| {
                 let size = file.size();
                 file.truncate(size)
@@ -200,8 +202,7 @@ impl Recovering<'_> {
     }
 }
 
-/// Bytes that are free where tables go, on the file system that has fewest; `None` if that cannot
-/// be told.
+/// Returns the bytes free for tables, the minimum over their file systems; `None` if unknown.
 fn free_bytes(read: &ReadHalf) -> Result<Option<u64>> {
     let families = read.families.all();
     let first: BTreeSet<_> = families.iter().map(|family| &family.tables.shared.directories[0]).collect();
@@ -212,19 +213,18 @@ fn free_bytes(read: &ReadHalf) -> Result<Option<u64>> {
     Ok(free)
 }
 
-/// Bytes that a new MANIFEST, CURRENT and OPTIONS take, about.
+/// Estimates the bytes of a new MANIFEST, CURRENT and OPTIONS.
 fn bytes_of_rest(read: &ReadHalf, versions: &Versions) -> u64 {
     versions.manifest().1 + (16 << 10) + read.families.all().len() as u64 * (8 << 10)
 }
 
-/// Says with an error for want of room how much of it is wanted for all but tables.
+/// Adds to a `NoSpace` error the bytes needed for everything except tables.
 pub(super) fn explain(read: &ReadHalf, versions: &Versions, error: Error) -> Error {
     let free = free_bytes(read).ok().flatten();
     lacking(read, error, free, bytes_of_rest(read, versions))
 }
 
-/// Says with an error for want of room that `wanted` bytes of it are, where `free` bytes were
-/// there.
+/// Adds to a `NoSpace` error that `wanted` bytes were needed and `free` bytes were free.
 fn lacking(read: &ReadHalf, error: Error, free: Option<u64>, wanted: u64) -> Error {
     match free {
         Some(free) if error.kind() == ErrorKind::NoSpace => {
@@ -237,7 +237,7 @@ fn lacking(read: &ReadHalf, error: Error, free: Option<u64>, wanted: u64) -> Err
     }
 }
 
-/// Refuses prepared transactions that this opening has no use for.
+/// Fails if prepared transactions cannot be decided under the options of this open.
 fn check_decided(path: &Path, recovered: &Recovered, allow_2pc: bool, write_prepared: bool) -> Result<()> {
     let refused = |what: &str| Err(Error::not_supported(format!("{}: {what}", path.display())));
     let undecided = &recovered.undecided;
@@ -274,7 +274,7 @@ fn no_room(what: String) -> Error {
     Error::new(ErrorKind::NoSpace, what)
 }
 
-/// Takes memtables as the logs fill them.
+/// Receives memtables as the replay fills them.
 struct Taker<'a> {
     recovering: &'a Recovering<'a>,
     course: Course,
@@ -313,7 +313,7 @@ impl TakesLogs for Taker<'_> {
         let wanted = in_memory as u64 + bytes_of_rest(read, versions);
         let installed = tables.install(read, versions, |_| Some(next), last_seq);
         installed.map_err(|error| lacking(read, error, free, wanted))?;
-        // Why waited for: the next table wants the room of this log.
+        // Waited for, because the next table needs the space of this log.
         block_on(&read.env, versions.obsolete().removed());
         Ok(())
     }
@@ -324,11 +324,10 @@ fn renew(family: &Family, target: &mut Target) {
     family.replace_memtable(target.memtable.clone());
 }
 
-/// Makes durable what was replayed.
+/// Syncs the replayed logs.
 ///
-/// Why: whoever wrote these logs may not have synced them. A later write that is synced, in a log
-/// of its own, would survive a loss of power that takes their ends away, and leave a hole in the
-/// history.
+/// Their writer may not have synced them. A later write that is synced in a new log would survive a
+/// power failure in which their ends are lost, and leave a gap in the history.
 pub(super) fn sync_logs(env: &Env, wal_path: &Path, logs: &[FileNumber]) -> Result<()> {
     for number in logs {
         env.fs().append(&wal_path.join(FileName::Wal(*number).to_string()))?.sync()?;
@@ -336,7 +335,7 @@ pub(super) fn sync_logs(env: &Env, wal_path: &Path, logs: &[FileNumber]) -> Resu
     Ok(env.fs().sync_dir(wal_path)?)
 }
 
-/// Tables made of what the logs held, by family; nothing refers to them yet.
+/// Tables of replayed entries, by column family; no version refers to them yet.
 #[derive(Default)]
 pub(super) struct RecoveredTables {
     edits: BTreeMap<ColumnFamilyId, VersionEdit>,
@@ -348,7 +347,7 @@ impl RecoveredTables {
         self.edits.is_empty()
     }
 
-    /// Writes a memtable's entries.
+    /// Writes a memtable's entries to tables.
     async fn write(
         &mut self,
         read: &ReadHalf,
@@ -367,8 +366,8 @@ impl RecoveredTables {
         Ok(())
     }
 
-    /// Brings all of them into the trees with one change, which says of each family from which log
-    /// on it needs them; of one of which `first_log` says nothing, nothing.
+    /// Installs all tables with one change, which records for each family the first log that it
+    /// needs; a family for which `first_log` returns `None` is left out.
     pub(super) fn install(
         mut self,
         read: &ReadHalf,
@@ -392,10 +391,8 @@ impl RecoveredTables {
     }
 }
 
-/// Writes all of a memtable to a table of L0.
-///
-/// Why all, hidden entries too: there are few of them after a crash, and the first compaction drops
-/// them.
+/// Writes all entries of a memtable to tables of L0: hidden ones too, because few exist after a
+/// crash, and the first compaction drops them.
 async fn write_level0(
     read: &ReadHalf,
     versions: &Arc<Versions>,
@@ -421,7 +418,7 @@ async fn write_level0(
         newest_key_time_s: now_s,
         throttle: None,
         writing: writer_options(&read.db_options.get()),
-        // Compat: recovery is no flush.
+        // Compat: recovery does not count as a flush.
         warming: None,
         blob_warming: None,
         memory: Some(read.shared.clone()),
