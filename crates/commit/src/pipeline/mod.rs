@@ -245,8 +245,8 @@ impl<H: Host> Pipeline<H> {
         if !self.has_room_in(line) {
             return Err(NotOrdered::Full);
         }
-        // Why again, after the door: whoever seals closes that before it gets this lock, so that no
-        // memtable has writes that should have waited.
+        // Checked again under the lock. A seal stops writes before it takes this lock, so that no
+        // memtable gets writes that should have waited.
         if self.around.stalls.is_stopped() {
             return Err(NotOrdered::Stopped);
         }

@@ -264,7 +264,7 @@ impl<'a, H: Host> Commit<'a, H> {
         Ok(())
     }
 
-    /// How it comes in, if it waits no longer than `timeout`.
+    /// Returns the write's request to write-stall control, which waits at most `timeout`.
     fn entry(&self, timeout: Option<Duration>) -> Entry {
         Entry {
             bytes: self.source.bytes() as u64,
@@ -274,7 +274,7 @@ impl<'a, H: Host> Commit<'a, H> {
         }
     }
 
-    /// What is left of its timeout, now that it has to wait.
+    /// Returns the rest of the write's timeout, which starts at its first wait.
     fn patience(&mut self) -> Option<Duration> {
         let timeout = self.options.timeout?;
         let now = self.pipeline.around.env.now();
