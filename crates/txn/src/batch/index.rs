@@ -20,9 +20,9 @@ pub(super) enum Update {
     SingleDelete,
     Merge(Arc<[u8]>),
     Entity {
-        /// As the batch has it.
+        /// The entity as the batch encodes it.
         entity: Arc<[u8]>,
-        /// What a plain read returns.
+        /// The value that a plain read returns.
         value: Arc<[u8]>,
     },
 }

@@ -624,8 +624,8 @@ fn prepared_removals_of_ranges_are_decided_after_the_next_opening() {
     }
 }
 
-/// An open database has the threads that end what was begun, so there is always one for a decision
-/// that nobody awaits any more.
+/// An open database keeps the threads that finish started operations, so a decision that is no
+/// longer awaited always has one.
 #[test]
 fn a_decision_that_is_given_up_ends_where_no_thread_is_left() {
     for commits in [true, false] {
