@@ -67,7 +67,9 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
 /// Reaps the completions of this thread's abandoned operations without blocking. A thread that
 /// drops futures and then does no more I/O keeps their buffers until it ends, unless it calls this.
 pub fn reap(env: &Env) {
-    thread_channel(env).poll();
+    let channel = thread_channel(env);
+    channel.submit(); // requests to cancel
+    channel.poll();
 }
 
 /// Marks the channel as polled for the duration of a call.

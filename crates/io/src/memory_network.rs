@@ -125,10 +125,18 @@ impl MemoryNetwork {
     }
 
     pub(crate) fn listen(&self, address: SocketAddr, backlog: u16) -> io::Result<Arc<MemoryListener>> {
-        let port = if address.port() == 0 { self.free_port() } else { address.port() };
-        let address = SocketAddr::new(address.ip(), port);
         let mut listeners = self.0.listeners.lock();
-        if listeners.get(&address).is_some_and(|listener| listener.strong_count() > 0) {
+        let is_taken = |address: &SocketAddr| listeners.get(address).is_some_and(|l| l.strong_count() > 0);
+        let address = match address.port() {
+            0 => loop {
+                let free = SocketAddr::new(address.ip(), self.free_port());
+                if !is_taken(&free) {
+                    break free;
+                }
+            },
+            _ => address,
+        };
+        if is_taken(&address) {
             return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
         }
         let listener = Arc::new(MemoryListener { address, backlog: backlog.into(), queue: Mutex::default() });
@@ -195,7 +203,8 @@ impl MemorySocket {
         let room = buffer.capacity() - buffer.len();
         let mut pipe = self.incoming.0.lock();
         if pipe.reset || (!pipe.bytes.is_empty() && self.network.happens(self.network.faults().reset)) {
-            return Poll::Ready(Err(reset(pipe)));
+            drop(pipe);
+            return Poll::Ready(Err(self.reset()));
         }
         let ready = pipe.bytes.len().min(room);
         if ready == 0 && !pipe.finished {
@@ -212,47 +221,46 @@ impl MemorySocket {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends the rest of the data, and gives its buffer back; an empty one if there is no data.
+    /// Sends the bytes of `data` behind the first `sent`.
     pub(crate) fn poll_send(
         &self,
         cx: &mut Context<'_>,
-        unsent: &mut Option<(Vec<u8>, usize)>,
-    ) -> Poll<io::Result<Vec<u8>>> {
-        loop {
-            let Some((data, sent)) = unsent else { return Poll::Ready(Ok(Vec::new())) };
+        data: &[u8],
+        sent: &mut usize,
+    ) -> Poll<io::Result<()>> {
+        while *sent < data.len() {
             let rest = &data[*sent..];
+            let resets = self.network.happens(self.network.faults().reset);
             let mut pipe = self.outgoing.0.lock();
-            let failed = if pipe.finished {
-                Some(io::Error::from_raw_os_error(libc::EPIPE))
-            } else if pipe.reset || self.network.happens(self.network.faults().reset) {
-                pipe.reset = true;
-                Some(io::Error::from_raw_os_error(libc::ECONNRESET))
-            } else {
-                None
-            };
+            if pipe.finished {
+                return Poll::Ready(Err(io::Error::from_raw_os_error(libc::EPIPE)));
+            }
+            if pipe.reset || resets {
+                drop(pipe);
+                return Poll::Ready(Err(self.reset()));
+            }
             let room = WINDOW - pipe.bytes.len();
-            if failed.is_none() && room == 0 && !rest.is_empty() {
+            if room == 0 {
                 let old = pipe.sender.replace(cx.waker().clone());
                 drop(pipe);
                 drop(old);
                 return Poll::Pending;
             }
-            if failed.is_none() && !rest.is_empty() {
-                let count = self.network.part_of(rest.len().min(room));
-                pipe.bytes.extend(&rest[..count]);
-                *sent += count;
-            }
+            let count = self.network.part_of(rest.len().min(room));
+            pipe.bytes.extend(&rest[..count]);
+            *sent += count;
             let waker = pipe.receiver.take();
             drop(pipe);
             waker.into_iter().for_each(wake);
-            if let Some(e) = failed {
-                *unsent = None;
-                return Poll::Ready(Err(e));
-            }
-            if *sent == data.len() {
-                return Poll::Ready(Ok(unsent.take().map(|(data, _)| data).unwrap_or_default()));
-            }
         }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Resets the connection, both directions.
+    fn reset(&self) -> io::Error {
+        self.incoming.end(|pipe| pipe.reset = true);
+        self.outgoing.end(|pipe| pipe.reset = true);
+        io::Error::from_raw_os_error(libc::ECONNRESET)
     }
 
     pub(crate) fn shutdown(&self) {
@@ -278,13 +286,4 @@ impl Pipe {
         };
         wakers.into_iter().flatten().for_each(wake);
     }
-}
-
-/// Resets a direction, and wakes its ends after the lock was let go.
-fn reset(mut pipe: crate::sync::MutexGuard<'_, PipeState>) -> io::Error {
-    pipe.reset = true;
-    let wakers = [pipe.receiver.take(), pipe.sender.take()];
-    drop(pipe);
-    wakers.into_iter().flatten().for_each(wake);
-    io::Error::from_raw_os_error(libc::ECONNRESET)
 }

@@ -72,7 +72,13 @@ impl Readiness {
 
     /// Tries the operation, and keeps it if its socket is not ready.
     pub(crate) fn start(&mut self, mut op: SocketOp) {
-        let begun = op.socket.set_nonblocking(true).and_then(|()| perform(&mut op, true));
+        let begun = match op.action {
+            // The others take a flag for the call. This one belongs to the socket, which another
+            // process or a ring may use too.
+            SocketAction::Accept { .. } | SocketAction::Connect(_) => op.socket.set_nonblocking(true),
+            SocketAction::Receive(_) | SocketAction::Send { .. } => Ok(()),
+        };
+        let begun = begun.and_then(|()| perform(&mut op, true));
         self.went(op, begun);
     }
 
@@ -126,8 +132,9 @@ impl Readiness {
 
     /// An operation was tried.
     fn went(&mut self, op: SocketOp, result: io::Result<usize>) {
-        let waits = result.as_ref().is_err_and(|e| {
-            e.kind() == io::ErrorKind::WouldBlock || e.raw_os_error() == Some(libc::EINPROGRESS)
+        let waits = result.as_ref().is_err_and(|e| match op.action {
+            SocketAction::Connect(_) => e.raw_os_error() == Some(libc::EINPROGRESS),
+            _ => e.kind() == io::ErrorKind::WouldBlock,
         });
         if !waits {
             self.completed.push(completion(op, result));
@@ -165,6 +172,9 @@ impl Readiness {
             Ok(()) => waiting.known = true,
             Err(e) => {
                 let errno = e.raw_os_error().unwrap_or(libc::EIO);
+                if waiting.known {
+                    let _ = self.epoll.delete(fd);
+                }
                 let ops = [waiting.input.take(), waiting.output.take()];
                 self.waiting.remove(&fd);
                 for op in ops.into_iter().flatten() {
@@ -201,6 +211,8 @@ fn perform(op: &mut SocketOp, first: bool) -> io::Result<usize> {
             None => Ok(0),
         },
         SocketAction::Receive(buffer) => posix::receive_into(socket.as_fd(), buffer),
-        SocketAction::Send { data, start } => socket.send_with_flags(&data[*start..], libc::MSG_NOSIGNAL),
+        SocketAction::Send { data, start } => {
+            socket.send_with_flags(&data[*start..], libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+        }
     }
 }

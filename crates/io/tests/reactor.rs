@@ -2,9 +2,12 @@
 //! shutdown, statistics.
 
 use karst_io::testing::foreign_block_on;
-use karst_io::{Env, IdlePolicy, JoinError, Reactor, block_on, sleep, spawn_local, yield_now};
+use karst_io::{
+    Env, IdlePolicy, JoinError, OpenOptions, Reactor, block_on, open, read, sleep, spawn_local, yield_now,
+};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending, poll_fn};
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +18,21 @@ use std::time::{Duration, Instant};
 
 fn policies() -> [IdlePolicy; 3] {
     [IdlePolicy::Block, IdlePolicy::SpinThenBlock(Duration::from_micros(50)), IdlePolicy::Spin]
+}
+
+/// An open has two steps, and the second is submitted whatever the thread does when it is idle.
+#[test]
+fn files_are_opened_under_every_idle_policy() {
+    for idle in policies() {
+        let env = Env::posix();
+        let reactor = Reactor::builder(&env).idle(idle).build().unwrap();
+        let bytes = reactor.spawn(move || async move {
+            let path = Path::new("/proc/self/exe");
+            let file = open(&env, path, OpenOptions::default()).await.unwrap();
+            read(&env, &file, 0, 4).await.unwrap().to_vec()
+        });
+        assert_eq!(bytes.join().unwrap(), b"\x7fELF", "{idle:?}");
+    }
 }
 
 /// Counts its drops.

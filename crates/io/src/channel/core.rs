@@ -169,7 +169,8 @@ impl Core {
                     let index = self.allocate(Work::None);
                     let op = OpenOp { token: index, path, options };
                     self.slots[index as usize].work = Work::Open(Some(op));
-                    self.await_transport(index);
+                    self.slots[index as usize].phase = Phase::Waiting;
+                    self.backlog.push_back(index);
                     self.join(index, waiter)
                 }
                 Err(_) => {
@@ -187,14 +188,15 @@ impl Core {
         waiter: Waiter,
     ) -> Ticket {
         let index = self.allocate(Work::Socket(Some(SocketOp { token: 0, socket, action })));
-        self.await_transport(index);
+        self.issue_next(index);
         self.join(index, waiter)
     }
 
-    /// Queues the slot for the transport.
-    fn await_transport(&mut self, index: u32) {
+    /// Queues a slot with an operation on a socket in front, because the transport has room for it
+    /// even if reads wait.
+    fn issue_next(&mut self, index: u32) {
         self.slots[index as usize].phase = Phase::Waiting;
-        self.backlog.push_back(index);
+        self.backlog.push_front(index);
     }
 
     fn complete_at_once(&mut self, waiter: Waiter, outcome: Outcome) -> Ticket {
@@ -468,12 +470,17 @@ impl Core {
             (Ok(_), _) => true,
             // A connection that was interrupted goes on being made.
             (Err(e), action) if is_passing(&e) && !matches!(action, SocketAction::Connect(_)) => false,
+            (Err(e), SocketAction::Receive(buffer)) => {
+                Counters::bump(&self.counters.errors, 1);
+                let answer = Answer::Received(std::mem::take(buffer), Some(Failure::from(e)));
+                return self.complete(index, Ok(answer));
+            }
             (Err(e), _) => return self.complete(index, Err(Failure::from(e))),
         };
         if !sent {
             Counters::bump(&self.counters.continued, 1);
             slot.work = Work::Socket(Some(op));
-            return self.await_transport(index);
+            return self.issue_next(index);
         }
         let answer = match op.action {
             SocketAction::Accept { accepted: Some(connection) } => Answer::Accepted(Arc::new(connection)),
@@ -481,7 +488,7 @@ impl Core {
                 unreachable!("an accept that succeeds has a connection")
             }
             SocketAction::Connect(_) => Answer::Connected,
-            SocketAction::Receive(buffer) => Answer::Received(buffer),
+            SocketAction::Receive(buffer) => Answer::Received(buffer, None),
             SocketAction::Send { data, .. } => Answer::Sent(data),
         };
         self.complete(index, Ok(answer));

@@ -176,9 +176,9 @@ impl Channel {
 
     /// Submits the queued ops to the transport.
     pub(crate) fn submit(&self) {
-        if self.queued.get() > 0 {
-            self.core.borrow_mut().submit(&self.queued);
-        }
+        // Not by `queued` alone, because the transport queues entries of its own: the second half
+        // of an open.
+        self.core.borrow_mut().submit(&self.queued);
     }
 
     /// Submits the queued ops, unless enough ops are in flight to let the queue wait for more: an

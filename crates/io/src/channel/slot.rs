@@ -49,8 +49,9 @@ pub(crate) enum Answer {
     /// A connection was taken from a listening socket.
     Accepted(Arc<Socket>),
     Connected,
-    /// The buffer, longer by what was received; unchanged once the peer sends no more.
-    Received(Vec<u8>),
+    /// The buffer of a receive, longer by the bytes received, or unchanged at the end of the
+    /// stream; or with the failure that left it unchanged.
+    Received(Vec<u8>, Option<Failure>),
     /// The buffer, all of which was sent.
     Sent(Vec<u8>),
 }

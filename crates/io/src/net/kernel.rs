@@ -4,6 +4,7 @@ use super::ListenOptions;
 use crate::channel::outbox::{Message, Outbox};
 use crate::channel::slot::{Answer, Ticket};
 use crate::current;
+use crate::posix::OwnProcess;
 use crate::transport::SocketAction;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
@@ -53,6 +54,16 @@ impl Pending {
             let why = "the channel of the socket has ended";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, why)));
         };
+        let is_current = current::with_current(|current| {
+            current.is_some_and(|current| current.outbox().channel == self.outbox.channel)
+        });
+        if !is_current {
+            // The call around this one does not poll the channel, so this future does, until the
+            // operation ends.
+            channel.submit();
+            channel.poll();
+            cx.waker().wake_by_ref();
+        }
         let outcome = ready!(channel.poll_ticket(self.ticket, cx));
         self.finished = true;
         Poll::Ready(outcome.map_err(|failure| failure.to_io()))
@@ -90,7 +101,7 @@ fn poll_in(
 }
 
 pub(super) struct KernelListener {
-    socket: Arc<Socket>,
+    socket: KernelSocket,
     pending: Option<Pending>,
 }
 
@@ -102,11 +113,11 @@ impl KernelListener {
         socket.set_reuse_port(options.reuse_port)?;
         socket.bind(&address.into())?;
         socket.listen(options.backlog.into())?;
-        Ok(Self { socket: Arc::new(socket), pending: None })
+        Ok(Self { socket: KernelSocket::new(socket.into()), pending: None })
     }
 
     pub(super) fn address(&self) -> io::Result<SocketAddr> {
-        as_address(&self.socket.local_addr()?)
+        as_address(&self.socket.socket.local_addr()?)
     }
 
     pub(super) fn poll_accept(
@@ -114,32 +125,53 @@ impl KernelListener {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<(SocketAddr, KernelSocket)>> {
         let accept = || Ok(SocketAction::Accept { accepted: None });
-        let answer = ready!(poll_in(&mut self.pending, &self.socket, cx, accept))?;
+        let answer = ready!(poll_in(&mut self.pending, &self.socket.socket, cx, accept))?;
         let Answer::Accepted(socket) = answer else {
             unreachable!("an accept is answered with a connection")
         };
         let peer = as_address(&socket.peer_addr()?)?;
-        Poll::Ready(Ok((peer, KernelSocket(socket))))
+        Poll::Ready(Ok((peer, KernelSocket::new(socket))))
     }
 }
 
-pub(super) struct KernelSocket(Arc<Socket>);
+/// A socket, shut down when it is dropped.
+///
+/// An operation in flight keeps the descriptor open until its thread polls the channel again. The
+/// shutdown tells the peer of a connection at once, and frees the address of a listener. A forked
+/// child leaves the parent's sockets alone.
+pub(super) struct KernelSocket {
+    socket: Arc<Socket>,
+    process: OwnProcess,
+}
+
+impl Drop for KernelSocket {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.socket) > 1 && self.process.is_current() {
+            // Fails if the peer has ended the connection.
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
+    }
+}
 
 impl KernelSocket {
+    fn new(socket: Arc<Socket>) -> Self {
+        Self { socket, process: OwnProcess::new() }
+    }
+
     pub(super) async fn connect(address: SocketAddr) -> io::Result<Self> {
-        let socket = Arc::new(new_socket(address)?);
+        let socket = Self::new(new_socket(address)?.into());
         let mut pending = None;
         let connect = || Ok(SocketAction::Connect(Box::new(address.into())));
-        std::future::poll_fn(|cx| poll_in(&mut pending, &socket, cx, connect)).await?;
-        Ok(Self(socket))
+        std::future::poll_fn(|cx| poll_in(&mut pending, &socket.socket, cx, connect)).await?;
+        Ok(socket)
     }
 
     pub(super) fn set_nodelay(&self, yes: bool) -> io::Result<()> {
-        self.0.set_tcp_nodelay(yes)
+        self.socket.set_tcp_nodelay(yes)
     }
 
     pub(super) fn shutdown(&self) -> io::Result<()> {
-        self.0.shutdown(Shutdown::Write)
+        self.socket.shutdown(Shutdown::Write)
     }
 
     /// Receives into `buffer`, which the operation has meanwhile.
@@ -150,23 +182,23 @@ impl KernelSocket {
         buffer: &mut Vec<u8>,
     ) -> Poll<io::Result<()>> {
         let receive = || Ok(SocketAction::Receive(std::mem::take(buffer)));
-        let answer = ready!(poll_in(pending, &self.0, cx, receive))?;
-        let Answer::Received(received) = answer else {
+        let answer = ready!(poll_in(pending, &self.socket, cx, receive))?;
+        let Answer::Received(received, failure) = answer else {
             unreachable!("a receive is answered with its buffer")
         };
         *buffer = received;
-        Poll::Ready(Ok(()))
+        Poll::Ready(failure.map_or(Ok(()), |failure| Err(failure.to_io())))
     }
 
-    /// Goes on with a send, or begins with `data`. Returns the buffer that was sent.
+    /// Continues a send, or begins with `data`. Returns the buffer that was sent.
     pub(super) fn poll_send(
         &self,
         cx: &mut Context<'_>,
         pending: &mut Option<Pending>,
-        data: &mut Option<Vec<u8>>,
+        data: impl FnOnce() -> Vec<u8>,
     ) -> Poll<io::Result<Vec<u8>>> {
-        let send = || Ok(SocketAction::Send { data: data.take().unwrap_or_default(), start: 0 });
-        let answer = ready!(poll_in(pending, &self.0, cx, send))?;
+        let send = || Ok(SocketAction::Send { data: data(), start: 0 });
+        let answer = ready!(poll_in(pending, &self.socket, cx, send))?;
         let Answer::Sent(data) = answer else { unreachable!("a send is answered with its buffer") };
         Poll::Ready(Ok(data))
     }

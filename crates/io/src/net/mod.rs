@@ -38,12 +38,14 @@ use crate::memory_network::{MemoryListener, MemorySocket};
 pub use crate::memory_network::{MemoryNetwork, NetworkFaults};
 use crate::operation::sleep;
 use kernel::{KernelListener, KernelSocket, Pending};
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
 /// Room for the first receive of a connection, in bytes; the memory that an idle connection holds.
 const RECEIVE_AT_LEAST: usize = 4 << 10;
@@ -73,7 +75,8 @@ pub struct Listener {
     inner: Inner<KernelListener, Arc<MemoryListener>>,
 }
 
-/// A connection, in two halves that can be used at the same time.
+/// A connection, in two halves that can be used at the same time. It ends when both are dropped:
+/// the peer receives what was sent, and then the end.
 #[derive(Debug)]
 pub struct Stream {
     /// Half for the bytes that the peer sends.
@@ -99,8 +102,8 @@ pub struct Sender {
     shared: Rc<Shared>,
     /// Send in flight; kept when its future is dropped.
     pending: Option<Pending>,
-    /// Data of a send in a memory network, and the number of bytes sent.
-    unsent: Option<(Vec<u8>, usize)>,
+    /// Data to send, in order, each with its number of bytes sent in a memory network.
+    queue: VecDeque<(Vec<u8>, usize)>,
 }
 
 /// State that both halves of a connection use.
@@ -192,7 +195,7 @@ impl Stream {
             room: RECEIVE_AT_LEAST,
             pending: None,
         };
-        Self { receiver, sender: Sender { shared, pending: None, unsent: None } }
+        Self { receiver, sender: Sender { shared, pending: None, queue: VecDeque::new() } }
     }
 
     /// Returns the address of the peer.
@@ -239,7 +242,7 @@ impl Receiver {
     /// on.
     ///
     /// # Errors
-    /// The connection was reset or has failed.
+    /// The connection was reset or has failed; [`buffered`](Self::buffered) stays as it was.
     pub async fn fill(&mut self) -> Result<usize> {
         let before = match &self.pending {
             // Its buffer begins at what was not consumed.
@@ -289,45 +292,24 @@ impl fmt::Debug for Receiver {
 
 impl Sender {
     /// Sends all of `data`, and gives the buffer back to be used again. Waits while the peer does
-    /// not take it. If the future is dropped, the next call sends the rest first; if the sender is
-    /// dropped too, the connection may end in the midst of it.
+    /// not take it. Data of a call whose future was dropped is sent first, in order, by the next
+    /// call; it is lost if the sender is dropped instead.
     ///
     /// # Errors
-    /// The connection was reset or has failed; a part of the data may have been sent.
+    /// The connection was reset or has failed; a part of the data may have been sent, and no more
+    /// will be.
     pub async fn send(&mut self, data: Vec<u8>) -> Result<Vec<u8>> {
-        let sent = match &self.shared.inner {
-            Inner::Kernel(socket) => {
-                let pending = &mut self.pending;
-                let earlier = match pending.is_some() {
-                    true => poll_fn(|cx| socket.poll_send(cx, pending, &mut None)).await.map(drop),
-                    false => Ok(()),
-                };
-                match earlier {
-                    Ok(()) => {
-                        let mut data = Some(data);
-                        poll_fn(|cx| socket.poll_send(cx, pending, &mut data)).await
-                    }
-                    Err(e) => Err(e),
-                }
-            }
-            Inner::Memory(socket) => {
-                let unsent = &mut self.unsent;
-                let earlier = poll_fn(|cx| socket.poll_send(cx, unsent)).await;
-                *unsent = Some((data, 0));
-                match earlier {
-                    Ok(_) => poll_fn(|cx| socket.poll_send(cx, unsent)).await,
-                    Err(e) => Err(e),
-                }
-            }
-        };
-        sent.map_err(|e| failure("send to", self.shared.peer, e))
+        self.queue.push_back((data, 0));
+        Ok(self.flush().await?.unwrap_or_default())
     }
 
-    /// Tells the peer that nothing more comes. What was sent before arrives first.
+    /// Sends the data of calls whose futures were dropped, then tells the peer that nothing more
+    /// comes.
     ///
     /// # Errors
     /// The connection was reset or has failed.
-    pub fn finish(&mut self) -> Result<()> {
+    pub async fn finish(&mut self) -> Result<()> {
+        self.flush().await?;
         match &self.shared.inner {
             Inner::Kernel(socket) => socket.shutdown().map_err(|e| failure("shut down", self.shared.peer, e)),
             Inner::Memory(socket) => {
@@ -335,6 +317,36 @@ impl Sender {
                 Ok(())
             }
         }
+    }
+
+    /// Sends all of the queue. Returns the last buffer that was sent.
+    async fn flush(&mut self) -> Result<Option<Vec<u8>>> {
+        let mut last = None;
+        while self.pending.is_some() || !self.queue.is_empty() {
+            let (pending, queue) = (&mut self.pending, &mut self.queue);
+            let next = |queue: &mut VecDeque<(Vec<u8>, usize)>| queue.pop_front().map(|(data, _)| data);
+            let sent = match &self.shared.inner {
+                Inner::Kernel(socket) => {
+                    poll_fn(|cx| socket.poll_send(cx, pending, || next(queue).unwrap_or_default())).await
+                }
+                Inner::Memory(socket) => {
+                    let sent = poll_fn(|cx| match queue.front_mut() {
+                        Some((data, sent)) => socket.poll_send(cx, data, sent),
+                        None => Poll::Ready(Ok(())),
+                    });
+                    let sent = sent.await;
+                    sent.map(|()| next(queue).unwrap_or_default())
+                }
+            };
+            match sent {
+                Ok(buffer) => last = Some(buffer),
+                Err(e) => {
+                    self.queue.clear();
+                    return Err(failure("send to", self.shared.peer, e));
+                }
+            }
+        }
+        Ok(last)
     }
 }
 

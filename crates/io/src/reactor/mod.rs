@@ -445,6 +445,8 @@ fn spin(local: &Local, idle: IdlePolicy, since: Instant) -> bool {
         for _ in 0..16 {
             spin_loop();
             local.channel.poll();
+            // Completions may have queued the next step of an operation, which no task waits to do.
+            local.channel.submit();
             if local.tasks.ready_count() > 0 || local.channel.alarm().take() {
                 return false;
             }

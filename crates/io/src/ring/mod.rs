@@ -3,7 +3,8 @@
 //! The ring is created by the thread that uses it (`SINGLE_ISSUER`), with completions delivered
 //! only when that thread asks (`DEFER_TASKRUN`), or with the nearest features of older kernels. Its
 //! completion queue is at least twice as long as the number of reads and opens in flight.
-//! Completions of sockets beyond its length wait in the kernel (`IORING_FEAT_NODROP`).
+//! Completions of sockets beyond its length wait in the kernel (`IORING_FEAT_NODROP`), as long as
+//! the kernel has memory for them.
 //!
 //! Invariant: `in_flight[token]` holds the op, and with it the buffer and the open file, from the
 //! moment its entry is pushed until its completion has been seen. Dropping the ring waits for all
@@ -138,6 +139,10 @@ impl Ring {
                 return self.unsubmitted.push_back(token);
             }
             if !self.enter() {
+                // Kernels before 5.14 take nothing while completions have overflowed.
+                let mut done = std::mem::take(&mut self.refused);
+                self.reap(&mut done);
+                self.refused = done;
                 std::thread::yield_now();
             }
         }
@@ -297,6 +302,9 @@ fn socket_completed(mut op: SocketOp, result: io::Result<usize>) -> Completion {
             *accepted = Some(unsafe { Socket::from_raw_fd(*fd as i32) });
             return Completion::Socket { op, result: Ok(0) };
         }
+        // Another process, or a thread without io_uring, has made the socket one that does not
+        // block. The channel tries again, and then the kernel waits.
+        (_, Err(e)) if e.kind() == io::ErrorKind::WouldBlock => drop(op.socket.set_nonblocking(false)),
         (SocketAction::Receive(buffer), Ok(received)) => {
             // SAFETY: the kernel has written that many bytes to the spare capacity, and no more
             // than fit.

@@ -4,11 +4,13 @@
 use super::{poll_times, quiesce};
 use crate::env::{Env, EnvBuilder};
 use crate::net::{ListenOptions, Listener, Receiver, Stream};
-use crate::reactor::{Reactor, spawn_local};
+use crate::reactor::{IdlePolicy, Reactor, spawn_local};
+use crate::sync::mpsc::channel;
 use crate::{OpenOptions, block_on, open, read, yield_now};
 use std::future::Future;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Runs the whole contract on the network of the environment that `builder` makes, in `block_on`
 /// and on a reactor. Panics where the contract is broken.
@@ -30,6 +32,10 @@ pub fn network_contract(builder: impl Fn() -> EnvBuilder) {
     run(|env| Box::pin(a_sender_waits_for_its_receiver(env)));
     run(|env| Box::pin(idle_connections_hold_up_no_reads(env)));
     many_connections_at_once(&builder().build());
+    for idle in [IdlePolicy::Block, IdlePolicy::SpinThenBlock(Duration::from_micros(50)), IdlePolicy::Spin] {
+        large_messages_between_threads(&builder().build(), idle);
+    }
+    ends_are_told_by_a_thread_that_polls_no_more(&builder().build());
 }
 
 type Story = std::pin::Pin<Box<dyn Future<Output = ()>>>;
@@ -86,7 +92,7 @@ async fn bytes_come_in_order(env: Env) {
 async fn ends_are_seen(env: Env) {
     let (mut client, mut server) = pair(&env).await;
     client.sender.send(b"last words".to_vec()).await.unwrap();
-    client.sender.finish().unwrap();
+    client.sender.finish().await.unwrap();
     assert_eq!(receive(&mut server.receiver, 10).await, b"last words");
     assert_eq!(server.receiver.fill().await.unwrap(), 0);
     assert_eq!(server.receiver.fill().await.unwrap(), 0, "it stays at its end");
@@ -95,6 +101,17 @@ async fn ends_are_seen(env: Env) {
     assert_eq!(receive(&mut client.receiver, 6).await, b"answer");
     drop(server);
     assert_eq!(client.receiver.fill().await.unwrap(), 0);
+
+    // Bytes that were received and not consumed outlive the end of the connection.
+    let (mut client, mut server) = pair(&env).await;
+    server.sender.send(b"part".to_vec()).await.unwrap();
+    client.sender.send(b"never read".to_vec()).await.unwrap();
+    while client.receiver.buffered().len() < 4 {
+        client.receiver.fill().await.unwrap();
+    }
+    drop(server);
+    assert!(client.receiver.fill().await.map_or(true, |count| count == 0));
+    assert_eq!(client.receiver.buffered(), b"part");
 
     let (mut client, server) = pair(&env).await;
     drop(server);
@@ -176,6 +193,67 @@ async fn idle_connections_hold_up_no_reads(env: Env) {
             assert_eq!(read(&env, &file, at * 100, 100).await.unwrap().len(), 100);
         }
     }
+}
+
+/// A send that the kernel takes in parts goes on whatever the thread does when it is idle.
+fn large_messages_between_threads(env: &Env, idle: IdlePolicy) {
+    let reactor = Reactor::builder(env).idle(idle).build().unwrap();
+    let (tell, told) = channel();
+    let server_env = env.clone();
+    let server = reactor.spawn(move || async move {
+        let mut listener = listen(&server_env);
+        tell.send(listener.address()).unwrap();
+        let mut stream = listener.accept().await.unwrap();
+        for round in 0..3 {
+            let data = receive(&mut stream.receiver, 1 << 20).await;
+            assert!(data == pattern(1 << 20, round));
+            stream.sender.send(data).await.unwrap();
+        }
+    });
+    let address = told.recv().unwrap();
+    block_on(env, async {
+        let mut stream = Stream::connect(env, address).await.unwrap();
+        for round in 0..3 {
+            let data = pattern(1 << 20, round);
+            stream.sender.send(data.clone()).await.unwrap();
+            assert!(receive(&mut stream.receiver, 1 << 20).await == data);
+        }
+    });
+    server.join().unwrap();
+    drop(reactor);
+    quiesce(env);
+}
+
+/// A connection and a listener that are dropped with operations in flight end at once, although
+/// their thread does not poll its channel again.
+fn ends_are_told_by_a_thread_that_polls_no_more(env: &Env) {
+    let (tell, told) = channel();
+    let (end, ended) = channel::<()>();
+    let env_of_thread = env.clone();
+    let server = crate::sync::thread::spawn(move || {
+        let env = env_of_thread;
+        block_on(&env, async {
+            let mut listener = listen(&env);
+            tell.send(listener.address()).unwrap();
+            let mut stream = listener.accept().await.unwrap();
+            assert!(once(stream.receiver.fill()).await.is_none());
+            assert!(once(listener.accept()).await.is_none());
+            // In this order, because the client binds the address once it has seen the end.
+            drop(listener);
+            drop(stream);
+        });
+        let _ = ended.recv();
+        quiesce(&env);
+    });
+    let address = told.recv().unwrap();
+    block_on(env, async {
+        let mut stream = Stream::connect(env, address).await.unwrap();
+        assert!(stream.receiver.fill().await.is_ok_and(|count| count == 0));
+        Listener::bind(env, address, ListenOptions::default()).unwrap();
+    });
+    drop(end);
+    server.join().unwrap();
+    quiesce(env);
 }
 
 fn many_connections_at_once(env: &Env) {
