@@ -313,8 +313,15 @@ impl FlushContext {
                 ),
             ));
         }
-        let mut edit =
-            VersionEdit { column_family: flush.family.id(), log_number: Some(log), ..VersionEdit::default() };
+        let mut edit = VersionEdit {
+            column_family: flush.family.id(),
+            log_number: Some(log),
+            // The table may have less than this number: the newest entries may have left nothing,
+            // as a single deletion with its put does. The log that has them is not needed any more,
+            // and their numbers must not be given again.
+            last_sequence: Some(largest_seq),
+            ..VersionEdit::default()
+        };
         let blob_bytes = run.blob_files.iter().map(|blob| blob.total_bytes).sum();
         let table = run.tables.first().map(|written| written.file.number);
         let table_bytes = run.tables.iter().map(|written| written.file.size_bytes).sum();

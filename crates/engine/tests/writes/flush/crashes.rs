@@ -132,3 +132,30 @@ fn a_flush_of_one_family_tears_no_batch() {
     }
     assert!(lost > 5 && kept > 20, "{lost} times something was lost, {kept} times nothing");
 }
+
+/// A flush leaves nothing of a single deletion and its put. Where they were written last, the
+/// MANIFEST has their sequence numbers all the same: the log may be lost with the power, and those
+/// who follow the database by sequence numbers have seen these.
+#[test]
+fn sequence_numbers_of_which_a_flush_leaves_nothing_are_not_given_again() {
+    for (seed, keeps_another) in (0..8).flat_map(|seed| [(seed, true), (seed, false)]) {
+        let simulation = Simulation::new(seed);
+        let db = Db::open("/db", &options(simulation.env(), false)).unwrap();
+        if keeps_another {
+            db.put("kept", "1").unwrap();
+        }
+        db.put("gone", "2").unwrap();
+        db.single_delete("gone").unwrap();
+        let latest = db.latest_sequence_number();
+        let flushed = simulation.run(async { db.flush_async(&FlushOptions::default()).await });
+        flushed.expect("the power is on").unwrap();
+        let largest: Vec<u64> = db.live_files().iter().map(|file| file.largest_seq).collect();
+        assert_eq!(largest, if keeps_another { vec![1] } else { vec![] }, "the pair has gone");
+        simulation.fs().lose_power_after(0);
+        drop(db);
+        let simulation = simulation.restart(Crash::Power, seed);
+        let db = Db::open("/db", &options(simulation.env(), false)).unwrap();
+        assert_eq!(db.latest_sequence_number(), latest, "seed {seed}, keeps another: {keeps_another}");
+        assert_eq!(all_of(&db, "default").len(), usize::from(keeps_another));
+    }
+}
