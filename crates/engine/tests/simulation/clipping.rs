@@ -193,7 +193,9 @@ impl History {
         let db = Db::open("/db", options)?;
         self.steps.push("opened".into());
         if !same(&db, None, &self.certain).await? {
-            let other = self.under_way.take().expect("what is there was never written");
+            // The change stays under way until it was compared, because the power may fail while
+            // the entries are read, and then the next life finds the change too.
+            let other = self.under_way.clone().expect("what is there was never written");
             assert!(same(&db, None, &other).await?, "what is there was never written\n{}", self.told());
             self.certain = other;
         }

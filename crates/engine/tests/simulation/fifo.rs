@@ -83,8 +83,10 @@ impl Model {
 
     /// Decides whether the put took place during which the power failed.
     async fn settle(&mut self, db: &Db, env: &Env) -> Result<()> {
-        if let Some((key, number)) = self.under_way.take() {
+        if let Some((key, number)) = self.under_way.clone() {
             let found = db.get_async(key.as_bytes()).await?;
+            // Only now, because the power may fail while the key is read.
+            self.under_way = None;
             if found.as_deref() == Some(number.to_string().as_bytes()) {
                 self.newest.insert(key, (number, env.unix_time()));
             }

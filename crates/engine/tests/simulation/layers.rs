@@ -242,7 +242,9 @@ impl History {
         self.loaded = true;
         let db = Db::open("/db", options)?;
         if !same(&db, None, &self.certain.entries()).await? {
-            let other = self.under_way.take().expect("what is there was never written");
+            // The change stays under way until it was compared, because the power may fail while
+            // the entries are read, and then the next life finds the change too.
+            let other = self.under_way.clone().expect("what is there was never written");
             assert!(same(&db, None, &other.entries()).await?, "what is there was never written");
             self.certain = other;
         }
