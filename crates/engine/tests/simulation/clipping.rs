@@ -4,7 +4,7 @@
 //! table was removed counts as garbage.
 
 use crate::blob_garbage::check_blob_garbage;
-use crate::each_seed;
+use crate::{each_seed, torn_manifest};
 use karst_engine::{
     ColumnFamilyMetaData, CompactFilesOptions, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options,
     ReadOptions, Result, Snapshot, WaitForCompactOptions, WriteBatch, WriteOptions,
@@ -94,6 +94,8 @@ struct History {
     steps: Vec<String>,
     clips: usize,
     moves: usize,
+    /// The power has failed since the database was last open.
+    power_failed: bool,
 }
 
 impl History {
@@ -189,8 +191,10 @@ impl History {
         self.steps.join("\n")
     }
 
-    async fn live(&mut self, options: &Options, random: &mut Random) -> Result<()> {
-        let db = Db::open("/db", options)?;
+    async fn live(&mut self, env: &Env, options: &Options, random: &mut Random) -> Result<()> {
+        let (fs, opening) = (env.fs().as_ref(), || Db::open("/db", options));
+        let db = torn_manifest::open(fs, "/db", self.power_failed, opening)?;
+        self.power_failed = false;
         self.steps.push("opened".into());
         if !same(&db, None, &self.certain).await? {
             // The change stays under way until it was compared, because the power may fail while
@@ -246,13 +250,15 @@ fn run(seed: u64) -> [usize; 3] {
         if life < 3 {
             simulation.fs().lose_power_after(random.below(600));
         }
-        let options = options(simulation.env(), &mut Random::new(seed));
-        match simulation.run(history.live(&options, &mut random)) {
+        let env = simulation.env().clone();
+        let options = options(&env, &mut Random::new(seed));
+        match simulation.run(history.live(&env, &options, &mut random)) {
             Some(lived) => lived.unwrap_or_else(|e| panic!("{e}\n{}", history.told())),
             None => crashes += 1,
         }
-        drop(options);
+        drop((options, env));
         let crash = if random.one_in(3) { Crash::Process } else { Crash::Power };
+        history.power_failed |= crash == Crash::Power;
         simulation = simulation.restart(crash, random.next_u64());
     }
     [history.clips, history.moves, crashes]

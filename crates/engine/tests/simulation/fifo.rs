@@ -2,7 +2,7 @@
 //! time, the newest entry of a key is dropped with or after the older ones, and in the end all are
 //! dropped.
 
-use crate::each_seed;
+use crate::{each_seed, torn_manifest};
 use karst_engine::{Db, FlushOptions, Options, ReadOptions, Result, WriteOptions};
 use karst_io::{Crash, Env, Simulation, sleep};
 use karst_testkit::random::Random;
@@ -22,6 +22,8 @@ struct Model {
     number: u64,
     /// Number of entries that were found dropped.
     gone: usize,
+    /// The power has failed since the database was last open.
+    power_failed: bool,
 }
 
 fn options(env: &Env, random: &mut Random) -> Options {
@@ -94,9 +96,15 @@ impl Model {
         Ok(())
     }
 
-    async fn live(&mut self, options: &Options, random: &mut Random) -> Result<()> {
-        let db = Db::open("/db", options)?;
-        let env = db.env().clone();
+    fn open(&mut self, env: &Env, options: &Options) -> Result<Db> {
+        let opening = || Db::open("/db", options);
+        let db = torn_manifest::open(env.fs().as_ref(), "/db", self.power_failed, opening)?;
+        self.power_failed = false;
+        Ok(db)
+    }
+
+    async fn live(&mut self, env: Env, options: &Options, random: &mut Random) -> Result<()> {
+        let db = self.open(&env, options)?;
         self.settle(&db, &env).await?;
         self.check(&db, &env).await?;
         for _ in 0..20 {
@@ -128,19 +136,21 @@ fn run(seed: u64) -> [usize; 2] {
         if life < 4 {
             simulation.fs().lose_power_after(random.below(1500));
         }
-        let options = options(&simulation.env().clone(), &mut random);
-        match simulation.run(model.live(&options, &mut random)) {
+        let env = simulation.env().clone();
+        let options = options(&env, &mut random);
+        match simulation.run(model.live(env, &options, &mut random)) {
             Some(lived) => lived.unwrap(),
             None => crashes += 1,
         }
         drop(options);
         let crash = if random.one_in(3) { Crash::Process } else { Crash::Power };
+        model.power_failed |= crash == Crash::Power;
         simulation = simulation.restart(crash, random.next_u64());
     }
     let options = options(&simulation.env().clone(), &mut random);
     let env = simulation.env().clone();
     let ended = simulation.run(async {
-        let db = Db::open("/db", &options)?;
+        let db = model.open(&env, &options)?;
         db.flush_async(&FlushOptions::default()).await?;
         sleep(&env, TTL * 3).await;
         db.wait_for_compact_async(&Default::default()).await?;

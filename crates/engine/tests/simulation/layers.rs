@@ -2,7 +2,7 @@
 //! them, beside writes, while the power fails: acknowledged changes survive, the one under way
 //! happened wholly or not at all. An unfinished load leaves no database.
 
-use crate::each_seed;
+use crate::{each_seed, torn_manifest};
 use karst_engine::{
     BulkLoader, Db, ErrorKind, FlushOptions, IngestExternalFileOptions, Options, ReadOptions, Result,
     Snapshot, SstFileWriter, WriteBatch, WriteOptions,
@@ -147,6 +147,8 @@ struct History {
     /// True once the load has finished.
     loaded: bool,
     loads: usize,
+    /// The power has failed since the database was last open.
+    power_failed: bool,
 }
 
 impl History {
@@ -240,7 +242,9 @@ impl History {
             self.load(options, random)?;
         }
         self.loaded = true;
-        let db = Db::open("/db", options)?;
+        let opening = || Db::open("/db", options);
+        let db = torn_manifest::open(fs.as_ref(), "/db", self.power_failed, opening)?;
+        self.power_failed = false;
         if !same(&db, None, &self.certain.entries()).await? {
             // The change stays under way until it was compared, because the power may fail while
             // the entries are read, and then the next life finds the change too.
@@ -321,6 +325,7 @@ fn run(seed: u64) -> [usize; 3] {
         }
         drop((options, env));
         let crash = if random.one_in(3) { Crash::Process } else { Crash::Power };
+        history.power_failed |= crash == Crash::Power;
         simulation = simulation.restart(crash, random.next_u64());
     }
     [history.loads, history.came_behind, crashes]

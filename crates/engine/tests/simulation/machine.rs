@@ -13,6 +13,7 @@ use crate::memtables::Memtables;
 use crate::reading::Reading;
 use crate::setting_back;
 use crate::store::{self, Families, Plan};
+use crate::torn_manifest;
 use crate::writing::batch;
 use karst_engine::{
     ColumnFamily, CompactRangeOptions, Db, DbIterator, Error, ErrorKind, FlushOptions, Options, ReadOptions,
@@ -358,17 +359,22 @@ pub(crate) async fn live(
 /// Opens the database; in foul weather some attempts may fail.
 async fn open(world: &World, options: &Options, random: &mut Random, after: Option<Crash>) -> Db {
     let what = format!("opening after {after:?}");
+    let power_failed = world.power_failed.load(Ordering::Relaxed);
+    let open = || {
+        let opening = || store::open(options, &world.plan);
+        torn_manifest::open(&world.disk, store::DIRECTORY, power_failed, opening)
+    };
     if world.weather == Weather::Foul {
         for _ in 0..random.below(4) {
             world.set_foul(Some(random));
-            let opened = world.unless_foul(&what, store::open(options, &world.plan)).await;
+            let opened = world.unless_foul(&what, open()).await;
             world.set_foul(None);
             if let Some(db) = opened {
                 return db;
             }
         }
     }
-    world.ok(&what, store::open(options, &world.plan)).await
+    world.ok(&what, open()).await
 }
 
 /// Drops the passing families that earlier lives left, then creates one and writes to it. It may

@@ -24,6 +24,7 @@ mod reads;
 mod setting_back;
 mod store;
 mod timestamps;
+mod torn_manifest;
 mod writes;
 #[path = "../kill/writing.rs"]
 mod writing;

@@ -2,7 +2,7 @@
 //! change of the disk: acknowledged changes survive, the one under way happened or not, and no file
 //! is left over.
 
-use crate::each_seed;
+use crate::{each_seed, torn_manifest};
 use karst_engine::{Db, FlushOptions, Options, Result, WriteOptions};
 use karst_io::{Crash, FileSystem, Simulation};
 use karst_testkit::random::Random;
@@ -122,7 +122,10 @@ fn families_and_their_keys_outlive_the_power() {
             simulation = simulation.restart(crash, seed * 100 + life);
             let opening = options(&simulation);
             let state = simulation.run(async {
-                let db = Db::open("/some/db", &opening).unwrap_or_else(|e| panic!("life {life}: {e}"));
+                let (fs, power_failed) = (simulation.fs(), crash == Crash::Power);
+                let open = || Db::open("/some/db", &opening);
+                let db = torn_manifest::open(fs, "/some/db", power_failed, open)
+                    .unwrap_or_else(|e| panic!("life {life}: {e}"));
                 let state = found(&db).unwrap();
                 check_files(db, &opening);
                 state

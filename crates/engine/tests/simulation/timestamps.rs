@@ -7,7 +7,7 @@
 
 use crate::all_writes::AllWrites;
 use crate::blob_garbage::check_blob_garbage;
-use crate::each_seed;
+use crate::{each_seed, torn_manifest};
 use karst_engine::format::Comparator;
 use karst_engine::{
     BottommostLevelCompaction, Checkpoint, CompactFilesOptions, CompactRangeOptions, Db, ErrorKind,
@@ -32,6 +32,8 @@ struct Written {
     low: u64,
     /// True once the writer of this life has ended.
     over: bool,
+    /// The power has failed since the database was last open.
+    power_failed: bool,
     reads: u64,
     imports: u64,
 }
@@ -313,19 +315,21 @@ fn remove(disk: &SimulatedFileSystem, directory: &str) {
 }
 
 /// Runs a life from opening to a power failure, or to closing.
-async fn live(world: World, env: Env, mut random: Random, after: Crash) {
-    let db = world.ok("opening", Db::open("/db", &world.options)).await;
+async fn live(world: World, env: Env, mut random: Random) {
+    let power_failed = world.written().power_failed;
+    let opening = || Db::open("/db", &world.options);
+    let db = world.ok("opening", torn_manifest::open(&world.disk, "/db", power_failed, opening)).await;
     let there = db.latest_sequence_number() as usize;
     {
         let mut written = world.written();
-        let least = if after == Crash::Power { written.durable } else { written.acknowledged };
+        let least = if power_failed { written.durable } else { written.acknowledged };
         assert!(
             there >= least && there <= written.writes.count,
             "{there} writes are there, {least} at least"
         );
         written.truncate(there);
-        (written.acknowledged, written.over) = (there, false);
-        if after == Crash::Power {
+        (written.acknowledged, written.over, written.power_failed) = (there, false, false);
+        if power_failed {
             written.durable = there;
         }
     }
@@ -367,7 +371,7 @@ async fn live(world: World, env: Env, mut random: Random, after: Crash) {
 fn run(seed: u64) -> [u64; 4] {
     let mut random = Random::new(seed);
     let written = Arc::new(Mutex::new(Written::default()));
-    let (mut simulation, mut crashes, mut after) = (Simulation::new(seed), 0, Crash::Process);
+    let (mut simulation, mut crashes) = (Simulation::new(seed), 0);
     for life in 0..5 {
         simulation.set_most_steps(3_000_000);
         if life < 4 && !random.one_in(4) {
@@ -376,10 +380,11 @@ fn run(seed: u64) -> [u64; 4] {
         let (env, disk) = (simulation.env().clone(), simulation.fs().clone());
         let options = options(&env, &mut Random::new(seed));
         let world = World { written: written.clone(), disk, options };
-        let lived = simulation.run(live(world, env, random.fork(), after));
+        let lived = simulation.run(live(world, env, random.fork()));
         crashes += u64::from(lived.is_none());
-        after = if random.one_in(3) { Crash::Process } else { Crash::Power };
-        simulation = simulation.restart(after, random.next_u64());
+        let crash = if random.one_in(3) { Crash::Process } else { Crash::Power };
+        written.lock().unwrap().power_failed |= crash == Crash::Power;
+        simulation = simulation.restart(crash, random.next_u64());
     }
     let written = written.lock().unwrap();
     [written.writes.count as u64, written.reads, written.imports, crashes]
