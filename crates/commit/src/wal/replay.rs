@@ -139,6 +139,8 @@ pub struct Replay {
     budget: Option<Budget>,
     /// The first error of records that were held back.
     failed: Option<Error>,
+    /// A record had a prepared section, or a decision about one.
+    two_phases: bool,
 }
 
 /// The memory budget of memtables during replay (`enforce_write_buffer_manager_during_recovery`).
@@ -195,6 +197,7 @@ impl Replay {
             full: false,
             budget: None,
             failed: None,
+            two_phases: false,
         }
     }
 
@@ -206,6 +209,11 @@ impl Replay {
     /// Returns the first sequence number after all replayed ones.
     pub fn next_seq(&self) -> SeqNo {
         self.next_seq
+    }
+
+    /// Returns true if a record had a prepared section, or a decision about one.
+    pub(crate) fn has_two_phases(&self) -> bool {
+        self.two_phases
     }
 
     /// Returns the largest column family id in any record, even of families that do not exist.
@@ -495,6 +503,13 @@ impl Replay {
             let misplaced = |what: &'static str| Corruption::new(what, at);
             let op = op?;
             self.largest_family = self.largest_family.max(op.column_family().unwrap_or_default());
+            self.two_phases |= matches!(
+                op,
+                Op::BeginPrepare(_)
+                    | Op::Commit { .. }
+                    | Op::CommitWithTimestamp { .. }
+                    | Op::Rollback { .. }
+            );
             match op {
                 Op::BeginPrepare(kind) => {
                     if section.is_some() {

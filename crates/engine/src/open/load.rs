@@ -385,8 +385,9 @@ pub(super) struct Logs {
     /// Directory of the logs.
     pub(super) directory: PathBuf,
     pub(super) numbers: Vec<FileNumber>,
-    /// Logs below this number may be missing.
-    first_needed: FileNumber,
+    /// Logs below this number may be missing. It is smaller than that of all families if an older
+    /// log has sections of prepared transactions.
+    pub(super) first_needed: FileNumber,
     pub(super) mode: RecoveryMode,
     /// True if there may be prepared transactions.
     pub(super) two_phases: bool,

@@ -261,7 +261,7 @@ fn begin(
     let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
     let first_log = versions.new_file_number();
     let write_buffers = memtable_budget(options, &read);
-    let leave_nothing = || remove_leftovers(&read, &versions, &all);
+    let leave_nothing = || remove_leftovers(&read, &versions, &all, logs.first_needed);
     let recovering = Recovering {
         read: &read,
         versions: &versions,
@@ -304,7 +304,7 @@ fn begin(
         Ownership { versions, first_log, options_file, changing_options: Arc::default(), write_buffers };
     column_families::create(&read, &ownership, missing, options)?;
     let mut written = write_options(&read, &ownership, &OptionsInForce::default());
-    remove_leftovers(&read, &ownership.versions, &all);
+    remove_leftovers(&read, &ownership.versions, &all, first_log);
     if written.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoSpace) {
         // Why again: the room of logs and of the MANIFEST from before may be needed for it.
         block_on(&env, ownership.versions.obsolete().removed());
@@ -496,16 +496,16 @@ fn count_space(read: &ReadHalf) {
 /// Removes leftovers of a crash: tables and blob files that are in no tree, obsolete logs,
 /// temporary files, old MANIFESTs. Files with other names stay.
 ///
-/// `before` are the files that existed before this opening wrote any.
-fn remove_leftovers(read: &ReadHalf, versions: &Versions, before: &[FoundFile]) {
+/// `before` are the files that existed before this opening wrote any. Logs from `first_needed` on
+/// stay, because the replay may not have read them yet.
+fn remove_leftovers(read: &ReadHalf, versions: &Versions, before: &[FoundFile], first_needed: FileNumber) {
     let live = live_files(read);
+    let obsolete_below = versions.min_log_number().min(first_needed);
     let gone = before.iter().filter_map(|found| match (found.name, found.in_directory) {
         (FileName::Table(_) | FileName::Blob(_), Place::Tables { .. }) => {
             (found.is_stored() && !live.contains(&found.path)).then(|| Gone::Left(found.path.clone()))
         }
-        (FileName::Wal(number), Place::Wal) => {
-            (number < versions.min_log_number()).then_some(Gone::Wal(number))
-        }
+        (FileName::Wal(number), Place::Wal) => (number < obsolete_below).then_some(Gone::Wal(number)),
         (name @ FileName::Manifest(_), Place::Own) => {
             (name != versions.manifest().0).then_some(Gone::Named(name))
         }

@@ -51,7 +51,7 @@ pub(super) struct Recovering<'a> {
     /// True if the database may have prepared transactions.
     pub(super) allow_2pc: bool,
     pub(super) write_prepared: bool,
-    /// Removes the files that a crash left behind.
+    /// Removes the files that a crash left behind, and no log that the replay reads.
     pub(super) remove_leftovers: &'a dyn Fn(),
 }
 
@@ -109,6 +109,10 @@ impl Recovering<'_> {
     }
 
     fn take(&self, course: Course) -> Result<Replayed> {
+        if course == Course::Memory && self.allow_2pc {
+            // Like `avoid_flush_during_recovery`, which is off then.
+            return Err(no_room("with allow_2pc what the logs hold has to be in tables".to_owned()));
+        }
         let mut taker = Taker { recovering: self, course, tables: RecoveredTables::default() };
         let families = self.read.families.all();
         let most_bytes = |family: &Family| {
@@ -158,13 +162,14 @@ impl Recovering<'_> {
     fn keeps(&self, course: Course, recovered: &Recovered, tables: &RecoveredTables) -> bool {
         let wanted = course == Course::Memory || self.read.db_options.get().avoid_flush_during_recovery;
         let sound = recovered.stopped.is_none() && recovered.passed.is_empty() && !recovered.skipped;
-        // Not with inserted entries that are undecided: they are logged anew, and the family's log
-        // number must record that it has them from an older log.
-        let inserted = |policy: &Policy| matches!(policy, Policy::Prepared { .. });
-        let undecided = recovered.undecided.iter().any(|undecided| inserted(&undecided.policy));
+        // Not with prepared sections, decided or not: a committed one may be in an older log than
+        // its commit, and log numbers say which logs families need, but not which ones commits
+        // need. The log of a section may also be older than every family's log number.
+        let oldest = self.versions.min_log_number();
+        let two_phases = recovered.two_phases || self.logs.numbers.iter().any(|log| *log < oldest);
         // Not after a repair (`adapts` is false), because its options may replay the logs
         // differently.
-        wanted && self.adapts && sound && tables.is_empty() && !undecided
+        wanted && self.adapts && sound && tables.is_empty() && !two_phases
     }
 
     /// Returns true if the logs have more bytes than are free for tables.
@@ -183,6 +188,10 @@ impl Recovering<'_> {
         (self.remove_leftovers)();
         for number in &self.logs.numbers {
             let log = self.logs.directory.join(FileName::Wal(*number).to_string());
+            // A missing log must not be created, because the replay would take it for an empty one.
+            if !fs.exists(&log).unwrap_or(false) {
+                continue;
+            }
             // Ignored, because on an error the space stays reserved and nothing else has changed.
             let _ = fs.append(&log).and_then(|mut file| {
                 let size = file.size();
@@ -298,17 +307,21 @@ impl TakesLogs for Taker<'_> {
         let targets = recovery.replay_mut().targets_mut();
         let in_memory: usize = targets.iter().map(|target| target.memtable.memory_bytes()).sum();
         let little = in_memory < self.recovering.read.families.largest_write_buffer() / 2;
-        if self.course != Course::Steps || !whole || self.tables.is_empty() && little {
+        let (read, versions) = (self.recovering.read, self.recovering.versions);
+        let next = FileNumber(log.0 + 1);
+        // A change to the MANIFEST says that no log below the families' log numbers is needed,
+        // so all of them must have been replayed: sections in them may be undecided until then.
+        let replayed_older = next >= versions.min_log_number();
+        let steps = self.course == Course::Steps && whole && replayed_older;
+        if !steps || self.tables.is_empty() && little {
             return Ok(());
         }
-        let (read, versions) = (self.recovering.read, self.recovering.versions);
         let free = free_bytes(read)?;
         for target in targets.iter_mut().filter(|target| !target.memtable.is_empty()) {
             let family = read.families.get(target.cf).expect("targets are the families");
             self.recovering.write(&mut self.tables, &family, &target.memtable)?;
             renew(&family, target);
         }
-        let next = FileNumber(log.0 + 1);
         let tables = std::mem::take(&mut self.tables);
         let wanted = in_memory as u64 + bytes_of_rest(read, versions);
         let installed = tables.install(read, versions, |_| Some(next), last_seq);

@@ -2,7 +2,8 @@
 //! and loses nothing, and the space that it requires is small.
 
 use super::{Entries, all, key, options, value};
-use karst_engine::{Db, ErrorKind, Options, WriteOptions};
+use karst_engine::caller::{Caller, finish};
+use karst_engine::{Db, ErrorKind, Options, TransactionHooks, WriteBatch, WriteOptions};
 use karst_io::{Crash, Simulation};
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,19 @@ struct Left {
     model: Entries,
     /// Total size in bytes of all logs.
     log_bytes: u64,
+    /// True if a transaction is prepared and undecided.
+    prepared: bool,
 }
+
+/// State of a transaction whose prepared section is in a log that no family needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transaction {
+    Absent,
+    Undecided,
+    Committed,
+}
+
+const NAME: &[u8] = b"transaction";
 
 fn files_of(simulation: &Simulation) -> Files {
     let fs = simulation.env().fs();
@@ -52,11 +65,17 @@ fn small(options: Options) -> Options {
 /// Leaves a table and about five unflushed memtables in as many logs, with entries of these
 /// families in turns.
 fn left(families: &[&str], change: fn(Options) -> Options) -> Left {
-    left_behind(families, 20, change)
+    left_behind(families, 20, change, Transaction::Absent)
 }
 
-/// Leaves `flushed` flushed entries and about five unflushed memtables.
-fn left_behind(families: &[&str], flushed: u64, change: fn(Options) -> Options) -> Left {
+/// Leaves `flushed` flushed entries and about five unflushed memtables. A transaction is prepared
+/// before the flush, and decided after it.
+fn left_behind(
+    families: &[&str],
+    flushed: u64,
+    change: fn(Options) -> Options,
+    transaction: Transaction,
+) -> Left {
     let simulation = Simulation::new(1);
     let options = change(small(options(simulation.env())));
     let db = Db::open("/db", &options).unwrap();
@@ -75,14 +94,31 @@ fn left_behind(families: &[&str], flushed: u64, change: fn(Options) -> Options) 
         model.insert(key, value);
     };
     (0..flushed).for_each(&mut put);
+    let (hooks, write) = (TransactionHooks::of(&db), WriteOptions::new());
+    if transaction != Transaction::Absent {
+        let mut batch = WriteBatch::new();
+        batch.put(NAME, "1").unwrap();
+        finish(hooks.prepare(Caller::Thread, &write, NAME, batch)).unwrap();
+    }
     db.flush(&karst_engine::FlushOptions::default()).unwrap();
     db.pause_background_work().unwrap();
+    if transaction == Transaction::Committed {
+        commit(&db);
+    }
     (flushed..flushed + 320).for_each(&mut put);
+    if transaction == Transaction::Committed {
+        model.insert(NAME.to_vec(), b"1".to_vec());
+    }
     drop((handles, db));
     let files = files_of(&simulation.restart(Crash::Process, 2));
     let is_log = |path: &Path| path.extension().is_some_and(|extension| extension == "log");
     let log_bytes = files.iter().filter(|(path, _)| is_log(path)).map(|(_, bytes)| bytes.len() as u64).sum();
-    Left { files, model, log_bytes }
+    Left { files, model, log_bytes, prepared: transaction == Transaction::Undecided }
+}
+
+fn commit(db: &Db) {
+    finish(TransactionHooks::of(db).commit_prepared(Caller::Thread, &WriteOptions::new(), NAME, None))
+        .unwrap();
 }
 
 fn all_of(db: &Db, families: &[&str]) -> Entries {
@@ -131,6 +167,10 @@ fn sweep(what: &str, left: &Left, families: &[&str], change: fn(Options) -> Opti
         let db = Db::open("/db", &options).unwrap();
         assert!(all_of(&db, families) == left.model, "{at}: something is lost");
         db.put("more", "of it").unwrap();
+        if left.prepared {
+            commit(&db);
+            assert_eq!(db.get(NAME).unwrap().as_deref(), Some(&b"1"[..]), "{at}: not prepared");
+        }
         db.close().unwrap();
     }
     let smallest = smallest.expect("with room for everything it opens");
@@ -192,7 +232,34 @@ fn a_log_that_ends_within_a_record_takes_room_for_one_memtable() {
 
 #[test]
 fn logs_in_files_that_were_used_before_take_room_for_one_memtable() {
-    sweep("recycled logs", &left_behind(&ONE, 600, recycled), &ONE, recycled, ONE_MEMTABLE);
+    sweep(
+        "recycled logs",
+        &left_behind(&ONE, 600, recycled, Transaction::Absent),
+        &ONE,
+        recycled,
+        ONE_MEMTABLE,
+    );
+}
+
+fn two_phases(options: Options) -> Options {
+    options.db(|db| db.allow_2pc = true)
+}
+
+fn two_phases_in_less_memory(options: Options) -> Options {
+    less_memory(two_phases(options))
+}
+
+/// The log of the section is older than all that the families need, and only the replay needs it.
+#[test]
+fn a_section_in_a_log_that_no_family_needs_is_kept() {
+    // No log is removed before the decision is replayed, so undecided sections take more room.
+    for (transaction, enough) in [(Transaction::Committed, ONE_MEMTABLE), (Transaction::Undecided, u64::MAX)]
+    {
+        let left = left_behind(&ONE, 20, two_phases, transaction);
+        let what = if left.prepared { "undecided" } else { "committed" };
+        sweep(what, &left, &ONE, two_phases, enough);
+        sweep(what, &left, &ONE, two_phases_in_less_memory, enough);
+    }
 }
 
 /// A compaction was writing tables when the process was killed.

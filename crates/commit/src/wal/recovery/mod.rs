@@ -122,6 +122,8 @@ pub struct Recovered {
     /// Transactions that are prepared and neither committed nor rolled back. They have no effect
     /// yet.
     pub undecided: Vec<Undecided>,
+    /// The logs have prepared sections, or decisions about them.
+    pub two_phases: bool,
     /// Damage was skipped, so there may be gaps.
     pub skipped: bool,
     /// Point where point-in-time recovery ended, unless that is the end of the last log.
@@ -482,6 +484,7 @@ impl Recovery {
             largest_family: self.replay.largest_family(),
             applied: self.replay.applied(),
             passed,
+            two_phases: self.replay.has_two_phases(),
             undecided: self.replay.into_undecided(),
             skipped: self.skipped,
             stopped: self.stopped,
