@@ -359,6 +359,9 @@ impl Background {
     /// one.
     async fn flush_everything(self: &Arc<Self>) -> Result<FileNumber> {
         let Sealed { families, log, largest_seq, .. } = self.parts.flush.pipeline.seal(Sealing::All).await?;
+        // At once, because the seal has stopped writers until the stalls of its families are
+        // known, and the flush below may have to wait.
+        families.iter().for_each(|family| self.look_at(family));
         let (flushes, slot) = self
             .wait_for(|| {
                 let mut state = self.state.lock();

@@ -295,14 +295,15 @@ impl StallController {
     pub fn set(&self, family: ColumnFamilyId, condition: WriteStall, speed_up: bool, l0_compacts: bool) {
         let mut state = self.state.lock();
         let entry = state.families.entry(family).or_default();
-        entry.0 = condition;
+        let before = std::mem::replace(&mut entry.0, condition);
         entry.1.count(condition, l0_compacts);
         state.pressed.retain(|pressed| *pressed != family);
+        let was_expected = state.expected.contains(&family);
         state.expected.retain(|expected| *expected != family);
         if speed_up {
             state.pressed.push(family);
         }
-        self.republish(&mut state);
+        self.republish_to_all(&mut state, was_expected || before != condition);
     }
 
     /// Records that a job of the family that would end a stall has failed.
@@ -343,8 +344,10 @@ impl StallController {
     /// Takes [`expect_stop`](Self::expect_stop) back of families that were not sealed.
     pub fn expect_no_stop(&self, families: &[ColumnFamilyId]) {
         let mut state = self.state.lock();
+        let expected = state.expected.len();
         state.expected.retain(|expected| !families.contains(expected));
-        self.republish(&mut state);
+        let changed = state.expected.len() != expected;
+        self.republish_to_all(&mut state, changed);
     }
 
     /// Admits no more writers; waiting writers fail.
@@ -362,8 +365,17 @@ impl StallController {
     }
 
     fn republish(&self, state: &mut State) {
+        self.republish_to_all(state, false);
+    }
+
+    /// Publishes the state of the door. `changed`: a reason to stop writers is new or gone, so
+    /// stopped writers are woken even if writers stay stopped, because the time that they wait
+    /// depends on the reason.
+    fn republish_to_all(&self, state: &mut State, changed: bool) {
         let door = state.door();
-        if self.door.swap(door, Ordering::AcqRel) == door {
+        let before = self.door.swap(door, Ordering::AcqRel);
+        // Delayed writers are not woken, because each wake-up takes from the rate again.
+        if before == door && !(changed && door == CLOSED) {
             return;
         }
         if door < NARROW {

@@ -49,6 +49,45 @@ fn the_worst_family_decides() {
     assert!(door.is_open(&bytes(1)) && !door.needs_speed());
 }
 
+/// Records wake-ups.
+#[derive(Default)]
+struct Woken(std::sync::atomic::AtomicBool);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, std::sync::atomic::Ordering::Release);
+    }
+}
+
+/// The writer has no limit while the stop is only expected, although a flush has failed before.
+#[test]
+fn a_writer_stopped_by_an_expected_stop_learns_of_its_limit_when_the_stop_is_certain() {
+    let Fixture { env, stats, door, .. } = fixture();
+    let stopped = WriteStall::Stopped(StallCause::MemtableLimit);
+    door.job_failed(A, Relief::Flush, Duration::ZERO, &Error::new(ErrorKind::NoSpace, "full"));
+    door.expect_stop([A, B]);
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut writer = Box::pin(door.enter(&env, &stats, bytes(100)));
+    let mut pend = || {
+        assert!(writer.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        woken.0.swap(false, std::sync::atomic::Ordering::AcqRel)
+    };
+    let limit = || door.limit(Hold::Stop, Duration::ZERO, &bytes(100)).map(|(until, _)| until);
+    pend();
+    assert_eq!(limit(), None);
+    door.set(A, stopped, true, false);
+    assert_eq!(limit(), Some(PATIENCE));
+    assert!(pend(), "the stop is certain");
+    assert!(!pend());
+    door.set(A, stopped, true, false);
+    assert!(!pend(), "nothing has changed");
+    door.expect_no_stop(&[B]);
+    assert!(pend(), "one reason is gone");
+    door.set(B, WriteStall::Stopped(StallCause::L0FileCountLimit), true, false);
+    assert!(pend(), "one reason is new");
+}
+
 #[test]
 fn writers_wait_while_it_is_closed_and_go_on_when_it_opens() {
     let Fixture { env, stats, door, .. } = fixture();
