@@ -247,11 +247,14 @@ impl FileWriter {
         let (offset, len) = (self.size, data.len());
         self.size += len as u64;
         let reserve = self.next_reservation();
-        let reserve =
-            move |file: &dyn PositionalFile| reserve.map_or(Ok(()), |(from, len)| file.reserve(from, len));
+        // Errors are ignored, because the write itself fails if it finds no space.
+        let reserve = move |file: &dyn PositionalFile| {
+            let _ = reserve.map(|(from, len)| file.reserve(from, len));
+        };
         let Some(staged) = &mut self.staged else {
             self.start(len, move |file| {
-                (reserve(file).and_then(|()| file.write_at(offset, &data)), Memory::Plain(data))
+                reserve(file);
+                (file.write_at(offset, &data), Memory::Plain(data))
             });
             return Ok(());
         };
@@ -259,8 +262,8 @@ impl FileWriter {
         self.keep(data);
         if let Some((at, units)) = units {
             self.start(units.len(), move |file| {
-                let written = reserve(file).and_then(|()| file.write_at(at, units.as_slice()));
-                (written, Memory::Aligned(units))
+                reserve(file);
+                (file.write_at(at, units.as_slice()), Memory::Aligned(units))
             });
         }
         Ok(())

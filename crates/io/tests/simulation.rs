@@ -279,3 +279,22 @@ fn a_job_that_begins_first_may_end_last() {
     assert!(overtaken > 2 && overtaken < 100, "{overtaken} of 200");
     assert!((0..20).all(|seed| run(seed) == run(seed)));
 }
+
+/// With room for the written bytes, and less than is reserved ahead of them.
+#[test]
+fn a_writer_needs_no_room_for_its_reservation() {
+    for direct in [false, true] {
+        let simulation = Simulation::new(1);
+        let env = simulation.env().clone();
+        simulation.fs().set_capacity(Some(100_000));
+        let written = simulation.run(async move {
+            let options = WriterOptions { direct, reserve: 1 << 20, ..WriterOptions::default() };
+            let mut file = FileWriter::create(&env, Path::new("/file"), options).await?;
+            for _ in 0..8 {
+                file.append(vec![1; 10_000]).await?;
+            }
+            file.finish().await
+        });
+        assert_eq!(written.unwrap().unwrap(), 80_000, "direct: {direct}");
+    }
+}

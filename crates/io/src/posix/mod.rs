@@ -435,7 +435,8 @@ fn begin_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64, wait_before: bool
 fn reserve_space(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     // Asked first, because ext4 without room for all leaves the blocks allocated so far with the
     // file, and none for others.
-    if len > free_bytes_beside(fd)? / 2 {
+    // File systems that do not tell their free space are not limited.
+    if free_bytes_beside(fd).is_ok_and(|free| len > free / 2) {
         return Err(io::Error::from_raw_os_error(libc::ENOSPC));
     }
     let (offset, len) = (file_offset(offset)?, file_offset(len)?);
