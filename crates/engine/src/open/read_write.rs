@@ -11,7 +11,9 @@
 //! Invariants:
 //! - Until everything was read and validated, nothing is changed except LOCK and unreferenced
 //!   tables, which are removed if the opening fails. A later error leaves the old state or the new
-//!   one: one change to the MANIFEST adds all tables of all families.
+//!   one: one change to the MANIFEST adds all tables of all families. With little free space the
+//!   leftovers of a crash are removed before that, and entries may be added log by log; see
+//!   `recovery`. An error then leaves a state that a crash after a flush could leave.
 //! - While logs are replayed, no family uses more memory than a memtable that takes writes may; on
 //!   a full disk all together use no more than their memtables may.
 //! - No hole is followed by a new log: if recovery stopped at damage, all recovered entries are in
@@ -272,12 +274,12 @@ fn begin(
         write_prepared,
         remove_leftovers: &leave_nothing,
     };
-    let Replayed { recovered, tables, keeps } = recovering.run()?;
+    let Replayed { recovered, tables, logs: replayed, keeps } = recovering.run()?;
     versions.pass_family_ids(recovered.largest_family);
     if let Some(log) = log_of_prepared.filter(|_| !recovered.undecided.is_empty()) {
         // Synced first, because after a power failure the prepared sections must not exist in the
         // new log without the entries read before them.
-        sync_logs(&env, &wal_path, &logs.numbers)?;
+        sync_logs(&env, &wal_path, &replayed)?;
         prepared = prepare_again(&read, &versions, &wal_path, log, &recovered)?;
     }
     read.replayed(recovered);
@@ -287,7 +289,7 @@ fn begin(
     }
     read.db_id = Some(db_id);
     if keeps {
-        sync_logs(&env, &wal_path, &logs.numbers)?;
+        sync_logs(&env, &wal_path, &replayed)?;
     }
     if !all_counts {
         keep_left_out(&read, path, &all)?;

@@ -14,10 +14,15 @@
 //! entries may not stay in memory, `Steps` is tried, which needs the space of one log's entries.
 //!
 //! Invariants:
-//! - `Memory` holds at most one memtable of a family more than its options allow.
+//! - `Memory` holds at most one memtable of a family more than its options allow. It is not taken
+//!   with two-phase commit.
 //! - A step is taken only if every entry read so far is replayed and decided, and none was in an
 //!   older table. Therefore a failure after it leaves a state that a crash after a flush could
 //!   leave.
+//! - Before the first step all logs were read once, because only a later log may show that one has
+//!   lost its end. If that is damage, nothing has changed; no log from the damage on is removed.
+//! - No log is removed that the replay has not read, even if no family needs it: it may have
+//!   sections of transactions that later logs decide.
 //! - No file is removed before the MANIFEST that does not name it is durable.
 
 use super::ReadHalf;
@@ -60,6 +65,8 @@ pub(super) struct Replayed {
     pub(super) recovered: Recovered,
     /// Tables of the entries that are not in memory.
     pub(super) tables: RecoveredTables,
+    /// The replayed logs, except those that steps have removed.
+    pub(super) logs: Vec<FileNumber>,
     /// True if the entries stay in memory and in the logs.
     pub(super) keeps: bool,
 }
@@ -98,9 +105,7 @@ impl Recovering<'_> {
                 Err(error) if error.kind() == ErrorKind::NoSpace && self.adapts => {
                     let Some(next) = course.next() else { return Err(error) };
                     report!(info, %error, "recovery goes on with less room: {next:?}");
-                    self.read.families.all().iter().for_each(|family| {
-                        family.replace_memtable(family.new_memtable());
-                    });
+                    self.empty_memtables();
                     course = next;
                 }
                 outcome => return outcome,
@@ -113,7 +118,39 @@ impl Recovering<'_> {
             // Like `avoid_flush_during_recovery`, which is off then.
             return Err(no_room("with allow_2pc what the logs hold has to be in tables".to_owned()));
         }
-        let mut taker = Taker { recovering: self, course, tables: RecoveredTables::default() };
+        let stops_in = if course == Course::Steps { self.survey()? } else { None };
+        let (tables, kept_from) = (RecoveredTables::default(), FileNumber(0));
+        let mut taker = Taker { recovering: self, course, stops_in, kept_from, tables };
+        let recovered = self.replay(course, &mut taker)?;
+        let families = self.read.families.all();
+        let Taker { mut tables, kept_from, .. } = taker;
+        let logs: Vec<_> = self.logs.numbers.iter().copied().filter(|log| *log >= kept_from).collect();
+        let keeps = kept_from == FileNumber(0) && self.keeps(course, &recovered, &tables);
+        if keeps {
+            return Ok(Replayed { recovered, tables, logs, keeps });
+        }
+        if course == Course::Memory {
+            return Err(no_room("what the logs hold has to be in tables".to_owned()));
+        }
+        for family in families.iter() {
+            let mem = family.superversion().mem().clone();
+            if !mem.is_empty() {
+                self.write(&mut tables, family, &mem)?;
+                family.replace_memtable(family.new_memtable());
+            }
+        }
+        let rest = bytes_of_rest(self.read, self.versions);
+        let free = free_bytes(self.read).filter(|_| self.adapts && course == Course::Tables);
+        if let Some(free) = free.filter(|free| *free < rest) {
+            // Reported now, because no other course can be taken once the change to the MANIFEST
+            // has begun.
+            return Err(no_room(format!("{free} bytes are left for MANIFEST and OPTIONS")));
+        }
+        Ok(Replayed { recovered, tables, logs, keeps })
+    }
+
+    /// Replays all logs into memtables of the course's size, and takes these to `taker`.
+    fn replay(&self, course: Course, taker: &mut dyn TakesLogs) -> Result<Recovered> {
         let families = self.read.families.all();
         let most_bytes = |family: &Family| {
             let options = &family.config.options;
@@ -128,31 +165,28 @@ impl Recovering<'_> {
         let enforces = self.read.db_options.get().enforce_write_buffer_manager_during_recovery;
         let enforces = enforces && course != Course::Memory && self.write_buffers.limit_bytes() > 0;
         let budget = enforces.then(|| self.write_buffers.clone());
-        let recovered = self.logs.replay_by(&self.read.env, &families, most_bytes, budget, &mut taker)?;
+        let recovered = self.logs.replay_by(&self.read.env, &families, most_bytes, budget, taker)?;
         check_decided(&self.read.path, &recovered, self.allow_2pc, self.write_prepared)?;
-        let mut tables = taker.tables;
-        let keeps = self.keeps(course, &recovered, &tables);
-        if keeps {
-            return Ok(Replayed { recovered, tables, keeps });
+        Ok(recovered)
+    }
+
+    /// Replays all logs into memtables that are dropped, and changes nothing. Returns the log in
+    /// which the replay stops because of damage, if it does.
+    ///
+    /// Needed before a log is removed, because only a later log may show that it has lost its end.
+    ///
+    /// # Errors
+    /// Those of the replay: damage that the recovery mode does not permit, undecided transactions.
+    fn survey(&self) -> Result<Option<FileNumber>> {
+        let recovered = self.replay(Course::Steps, &mut Surveyor { read: self.read })?;
+        self.empty_memtables();
+        Ok(recovered.stopped.map(|stopped| stopped.log))
+    }
+
+    fn empty_memtables(&self) {
+        for family in self.read.families.all().iter() {
+            family.replace_memtable(family.new_memtable());
         }
-        if course == Course::Memory {
-            return Err(no_room("what the logs hold has to be in tables".to_owned()));
-        }
-        for family in families.iter() {
-            let mem = family.superversion().mem().clone();
-            if !mem.is_empty() {
-                self.write(&mut tables, family, &mem)?;
-                family.replace_memtable(family.new_memtable());
-            }
-        }
-        let rest = bytes_of_rest(self.read, self.versions);
-        let free = free_bytes(self.read)?.filter(|_| self.adapts && course == Course::Tables);
-        if let Some(free) = free.filter(|free| *free < rest) {
-            // Reported now, because no other course can be taken once the change to the MANIFEST
-            // has begun.
-            return Err(no_room(format!("{free} bytes are left for MANIFEST and OPTIONS")));
-        }
-        Ok(Replayed { recovered, tables, keeps })
     }
 
     /// Returns true if the course or the options ask for entries to stay in the logs, and they may.
@@ -174,7 +208,7 @@ impl Recovering<'_> {
 
     /// Returns true if the logs have more bytes than are free for tables.
     fn is_cramped(&self) -> Result<bool> {
-        let Some(free) = free_bytes(self.read)? else { return Ok(false) };
+        let Some(free) = free_bytes(self.read) else { return Ok(false) };
         Ok(free < self.logs.bytes(&self.read.env)?)
     }
 
@@ -204,22 +238,24 @@ impl Recovering<'_> {
 
     /// Writes a memtable's entries to tables.
     fn write(&self, tables: &mut RecoveredTables, family: &Arc<Family>, mem: &MemTable) -> Result<()> {
-        let free = free_bytes(self.read)?;
+        let free = free_bytes(self.read);
         let written = block_on(&self.read.env, tables.write(self.read, self.versions, family, mem));
         let wanted = mem.memory_bytes() as u64 + bytes_of_rest(self.read, self.versions);
         written.map_err(|error| lacking(self.read, error, free, wanted))
     }
 }
 
-/// Returns the bytes free for tables, the minimum over their file systems; `None` if unknown.
-fn free_bytes(read: &ReadHalf) -> Result<Option<u64>> {
+/// Returns the bytes free for tables, the minimum over their file systems; `None` if unknown,
+/// because a file system does not support the question, or fails to answer it.
+fn free_bytes(read: &ReadHalf) -> Option<u64> {
     let families = read.families.all();
     let first: BTreeSet<_> = families.iter().map(|family| &family.tables.shared.directories[0]).collect();
-    let mut free = None;
-    for directory in first {
-        free = read.env.fs().free_bytes(directory)?.into_iter().chain(free).min();
-    }
-    Ok(free)
+    let free = first.into_iter().filter_map(|directory| {
+        let asked = read.env.fs().free_bytes(directory);
+        let failed = |error: &_| report!(warn, %error, "the free space is unknown");
+        asked.inspect_err(failed).ok().flatten()
+    });
+    free.min()
 }
 
 /// Estimates the bytes of a new MANIFEST, CURRENT and OPTIONS.
@@ -229,7 +265,7 @@ fn bytes_of_rest(read: &ReadHalf, versions: &Versions) -> u64 {
 
 /// Adds to a `NoSpace` error the bytes needed for everything except tables.
 pub(super) fn explain(read: &ReadHalf, versions: &Versions, error: Error) -> Error {
-    let free = free_bytes(read).ok().flatten();
+    let free = free_bytes(read);
     lacking(read, error, free, bytes_of_rest(read, versions))
 }
 
@@ -283,10 +319,32 @@ fn no_room(what: String) -> Error {
     Error::new(ErrorKind::NoSpace, what)
 }
 
+/// Drops memtables as the replay fills them.
+struct Surveyor<'a> {
+    read: &'a ReadHalf,
+}
+
+impl TakesLogs for Surveyor<'_> {
+    fn full(&mut self, target: &mut Target) -> Result<()> {
+        let family = self.read.families.get(target.cf).expect("targets are the families");
+        renew(&family, target);
+        Ok(())
+    }
+
+    fn behind(&mut self, _: FileNumber, _: &mut Recovery) -> Result<()> {
+        Ok(())
+    }
+}
+
 /// Receives memtables as the replay fills them.
 struct Taker<'a> {
     recovering: &'a Recovering<'a>,
     course: Course,
+    /// Log in which the replay will stop because of damage; it and later ones are not removed by
+    /// steps.
+    stops_in: Option<FileNumber>,
+    /// Steps have removed the logs below this number; 0 if none was taken.
+    kept_from: FileNumber,
     tables: RecoveredTables,
 }
 
@@ -312,11 +370,12 @@ impl TakesLogs for Taker<'_> {
         // A change to the MANIFEST says that no log below the families' log numbers is needed,
         // so all of them must have been replayed: sections in them may be undecided until then.
         let replayed_older = next >= versions.min_log_number();
-        let steps = self.course == Course::Steps && whole && replayed_older;
+        let damaged = self.stops_in.is_some_and(|stops_in| log >= stops_in);
+        let steps = self.course == Course::Steps && whole && replayed_older && !damaged;
         if !steps || self.tables.is_empty() && little {
             return Ok(());
         }
-        let free = free_bytes(read)?;
+        let free = free_bytes(read);
         for target in targets.iter_mut().filter(|target| !target.memtable.is_empty()) {
             let family = read.families.get(target.cf).expect("targets are the families");
             self.recovering.write(&mut self.tables, &family, &target.memtable)?;
@@ -326,6 +385,7 @@ impl TakesLogs for Taker<'_> {
         let wanted = in_memory as u64 + bytes_of_rest(read, versions);
         let installed = tables.install(read, versions, |_| Some(next), last_seq);
         installed.map_err(|error| lacking(read, error, free, wanted))?;
+        self.kept_from = next;
         // Waited for, because the next table needs the space of this log.
         block_on(&read.env, versions.obsolete().removed());
         Ok(())
@@ -337,13 +397,16 @@ fn renew(family: &Family, target: &mut Target) {
     family.replace_memtable(target.memtable.clone());
 }
 
-/// Syncs the replayed logs.
+/// Syncs the replayed logs, which must exist.
 ///
 /// Their writer may not have synced them. A later write that is synced in a new log would survive a
 /// power failure in which their ends are lost, and leave a gap in the history.
 pub(super) fn sync_logs(env: &Env, wal_path: &Path, logs: &[FileNumber]) -> Result<()> {
     for number in logs {
-        env.fs().append(&wal_path.join(FileName::Wal(*number).to_string()))?.sync()?;
+        let log = wal_path.join(FileName::Wal(*number).to_string());
+        // A missing log is an error, because opening it for appending would create an empty one.
+        env.fs().metadata(&log)?;
+        env.fs().append(&log)?.sync()?;
     }
     Ok(env.fs().sync_dir(wal_path)?)
 }

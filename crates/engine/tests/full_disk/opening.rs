@@ -262,12 +262,100 @@ fn a_section_in_a_log_that_no_family_needs_is_kept() {
     }
 }
 
+/// Returns the ends of the whole records of a log, which is not of a recycled file.
+fn record_ends(log: &[u8]) -> Vec<usize> {
+    const BLOCK: usize = 32 << 10;
+    const HEAD: usize = 7;
+    let (mut at, mut ends) = (0, Vec::new());
+    while at + HEAD <= log.len() {
+        let rest = BLOCK - at % BLOCK;
+        if rest < HEAD {
+            at += rest;
+            continue;
+        }
+        let end = at + HEAD + usize::from(u16::from_le_bytes([log[at + 4], log[at + 5]]));
+        // Full records, and last parts of records.
+        if matches!(log[at + 6], 1 | 4) {
+            ends.push(end);
+        }
+        at = end;
+    }
+    assert_eq!(at, log.len(), "the log ends with a record");
+    ends
+}
+
+/// Only the log behind it shows that a log has lost its end, so each opening must have read both
+/// before it removes one.
+#[test]
+fn a_log_that_lost_its_last_record_is_damage_to_each_opening() {
+    let mut left = left(&ONE, as_is);
+    let logs = left.files.iter_mut().filter(|(path, _)| path.extension().is_some_and(|it| it == "log"));
+    let mut logs: Vec<_> = logs.collect();
+    logs.sort_unstable();
+    assert!(logs.len() >= 4, "{} logs", logs.len());
+    let cut = logs.len() / 2;
+    let ends = record_ends(&logs[cut].1);
+    logs[cut].1.truncate(ends[ends.len() - 2]);
+    let used: u64 = left.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    for mode in ["kTolerateCorruptedTailRecords", "kAbsoluteConsistency"] {
+        for room in (0..left.log_bytes + REST).step_by(4 * STEP) {
+            let simulation = machine_with(&left.files);
+            let opening = less_memory(small(options(simulation.env())));
+            let opening = opening.set("wal_recovery_mode", mode).unwrap();
+            simulation.fs().set_capacity(Some(used + room));
+            for attempt in 0..4 {
+                let opened = Db::open("/db", &opening).map(drop);
+                let error = opened.expect_err("a record is missing").kind();
+                let at = format!("{mode}, {room} bytes free, attempt {attempt}: {error:?}");
+                assert!(error == ErrorKind::Corruption || attempt < 2 && error == ErrorKind::NoSpace, "{at}");
+                if attempt == 1 {
+                    simulation.fs().set_capacity(None);
+                }
+            }
+        }
+    }
+    // Point-in-time recovery ends before the missing record, with any room.
+    let simulation = machine_with(&left.files);
+    let db = Db::open("/db", &less_memory(small(options(simulation.env())))).unwrap();
+    let entries = left.model.len();
+    left.model = all(&db);
+    assert!((entries / 4..entries * 3 / 4).contains(&left.model.len()), "{}", left.model.len());
+    drop(db);
+    sweep("point in time", &left, &ONE, less_memory, left.log_bytes + REST);
+}
+
 /// A compaction was writing tables when the process was killed.
 #[test]
 fn what_a_crash_left_goes_before_room_is_wanted() {
     let mut left = left(&ONE, as_is);
     left.files.push(("/db/000900.sst".into(), vec![1; 2 << 20]));
     sweep("beside leftovers", &left, &ONE, less_memory, 0);
+}
+
+/// The leftovers of a crash are larger than all logs, so these go one by one, to the archive.
+#[test]
+fn logs_that_steps_have_archived_stay_whole() {
+    let mut left = left(&ONE, as_is);
+    let logs = left.files.iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "log"));
+    let logs: Files = logs.cloned().collect();
+    left.files.push(("/db/000900.sst".into(), vec![1; 2 << 20]));
+    let used: u64 = left.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    let simulation = machine_with(&left.files);
+    let opening = less_memory(small(options(simulation.env())));
+    let opening = opening.db(|db| (db.wal_ttl_seconds, db.avoid_flush_during_recovery) = (3600, true));
+    simulation.fs().set_capacity(Some(used));
+    let db = Db::open("/db", &opening).unwrap();
+    assert!(all(&db) == left.model);
+    db.close().unwrap();
+    let mut archived = 0;
+    for (path, bytes) in logs {
+        let archive = Path::new("/db/archive").join(path.file_name().unwrap());
+        let exists = simulation.env().fs().exists(&archive).unwrap();
+        let found = simulation.env().fs().read_file(if exists { &archive } else { &path }).unwrap();
+        assert!(found == bytes, "{}: {} of {} bytes", path.display(), found.len(), bytes.len());
+        archived += usize::from(exists);
+    }
+    assert!(archived > 2, "{archived} logs in the archive");
 }
 
 /// At each failure the logs still exist, or tables have their entries.
