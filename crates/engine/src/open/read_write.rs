@@ -263,7 +263,11 @@ fn begin(
     let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
     let first_log = versions.new_file_number();
     let write_buffers = memtable_budget(options, &read);
-    let leave_nothing = || remove_leftovers(&read, &versions, &all, logs.first_needed);
+    let leave_nothing = || {
+        versions.obsolete().remove_at_once(true);
+        versions.obsolete().remove_trash_at_once(&trash);
+        remove_leftovers(&read, &versions, &all, logs.first_needed);
+    };
     let recovering = Recovering {
         read: &read,
         versions: &versions,
@@ -313,6 +317,7 @@ fn begin(
         written = write_options(&read, &ownership, &OptionsInForce::default());
     }
     written.map_err(|error| explain(&read, &ownership.versions, error))?;
+    ownership.versions.obsolete().remove_at_once(false);
     ownership.versions.obsolete().remove_trash(trash);
     closes.disarm();
     Ok(Opened { read, ownership: Some(ownership), prepared, notes })

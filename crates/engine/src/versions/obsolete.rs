@@ -76,6 +76,8 @@ struct Queue {
     /// The outcome of a MANIFEST write is unknown, so the files that it names are unknown too.
     uncertain: bool,
     removing: bool,
+    /// Files are removed without the delete rate.
+    at_once: bool,
     closed: bool,
     lock: Option<Box<dyn FileLock>>,
 }
@@ -151,6 +153,11 @@ impl ObsoleteFiles {
         let mut queue = self.queue.lock();
         queue.waiting.extend(files);
         self.start(&mut queue);
+    }
+
+    /// Removes files without the delete rate from now on, or with it again.
+    pub(crate) fn remove_at_once(&self, at_once: bool) {
+        self.queue.lock().at_once = at_once;
     }
 
     /// Suspends removals until [`certain`](Self::certain).
@@ -358,6 +365,9 @@ impl ObsoleteFiles {
             Gone::Wal(_) => self.wal_path == self.path,
             Gone::Named(_) => false,
         };
+        // No file is counted that is removed at once: only an opening asks for that, and it removes
+        // logs and files that are in no tree.
+        let is_its = is_its && !self.queue.lock().at_once;
         match self.shared.space.as_ref().filter(|_| is_its) {
             Some(space) => space.remove(&self.env, &self.shared.stats, path),
             None => self.env.fs().remove(path),
@@ -377,6 +387,14 @@ impl ObsoleteFiles {
                     }
                 }
             }
+        }
+    }
+
+    /// Removes trash that another process left behind, without the delete rate.
+    pub(crate) fn remove_trash_at_once(&self, trash: &[PathBuf]) {
+        for path in trash {
+            // Ignored, because it is removed again once the database is open.
+            let _ = self.env.fs().remove(path);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::{Entries, all, key, options, value};
 use karst_engine::caller::{Caller, finish};
-use karst_engine::{Db, ErrorKind, Options, TransactionHooks, WriteBatch, WriteOptions};
+use karst_engine::{Db, ErrorKind, Options, SstFileManager, TransactionHooks, WriteBatch, WriteOptions};
 use karst_io::{Crash, Simulation};
 use std::path::{Path, PathBuf};
 
@@ -330,6 +330,16 @@ fn what_a_crash_left_goes_before_room_is_wanted() {
     let mut left = left(&ONE, as_is);
     left.files.push(("/db/000900.sst".into(), vec![1; 2 << 20]));
     sweep("beside leftovers", &left, &ONE, less_memory, 0);
+    sweep("beside leftovers, with a delete rate", &left, &ONE, slowly_removed, 0);
+    left.files.last_mut().unwrap().0 = "/db/000900.sst.trash".into();
+    sweep("beside trash", &left, &ONE, less_memory, 0);
+    sweep("beside trash, with a delete rate", &left, &ONE, slowly_removed, 0);
+}
+
+fn slowly_removed(options: Options) -> Options {
+    let manager = SstFileManager::new();
+    manager.set_delete_rate_bytes_per_second(1 << 10);
+    less_memory(options).sst_file_manager(manager)
 }
 
 /// The leftovers of a crash are larger than all logs, so these go one by one, to the archive.
