@@ -281,6 +281,7 @@ const OTHERS: &[&str] = &[
     "log_duplicates",
     "identity",
     "background_error",
+    "plain_value_of",
     "prepared_transactions",
     "prepared_names",
     "property",
