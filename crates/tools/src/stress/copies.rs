@@ -5,7 +5,7 @@ use super::calls::{Calls, Store};
 use super::counts::Count;
 use super::expected::{Judgement, Row};
 use super::lane::{Lane, mismatch, sum_of_accounts};
-use super::place::beside;
+use super::place::{beside, remove_database};
 use super::rows::{Key, Place, family_name};
 use super::wrong::Wrong;
 use crate::bench::Front;
@@ -29,7 +29,7 @@ pub(crate) fn remove_left(db: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(parent)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            std::fs::remove_dir_all(entry.path())?;
+            remove_database(&entry.path())?;
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Databases that are bulk-loaded beside the stressed one. Each is opened, compared with the loaded
 //! entries, and removed; one left by a killed process must be complete or no database.
 
-use super::place::beside;
+use super::place::{beside, remove_database};
 use super::wrong::{Wrong, shown};
 use crate::random::Random;
 use karst_engine::{BulkLoader, Db, Error, Options, ReadOptions};
@@ -61,7 +61,7 @@ pub(crate) fn load(db: &Path, number: u64) -> Result<(), Wrong> {
     }
     loader.finish().map_err(failed)?;
     check(&directory, number)?;
-    std::fs::remove_dir_all(&directory)?;
+    remove_database(&directory)?;
     Ok(())
 }
 

@@ -6,6 +6,15 @@ use super::rows::{STAMPED_FAMILY, Shape};
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Removes a directory that may hold a database. CURRENT goes first, because a kill in the middle
+/// must not leave a database without some of its files.
+pub(crate) fn remove_database(directory: &Path) -> io::Result<()> {
+    match std::fs::remove_file(directory.join("CURRENT")) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => std::fs::remove_dir_all(directory),
+    }
+}
+
 /// Returns the path of the database with a suffix. Paths with a suffix that begins with `.copy-`
 /// are removed at the beginning of a life.
 pub(crate) fn beside(db: &Path, name: &str) -> PathBuf {
