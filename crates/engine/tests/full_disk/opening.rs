@@ -373,9 +373,9 @@ fn logs_that_steps_have_archived_stay_whole() {
 fn a_power_failure_at_any_change_of_an_opening_without_room_loses_nothing() {
     let left = left(&ONE, as_is);
     let used: u64 = left.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-    let courses: [(&str, fn(Options) -> Options, u64); 2] =
-        [("in memory", as_is, REST), ("step by step", less_memory, ONE_MEMTABLE)];
-    for (course, change, room) in courses {
+    for (course, change, room) in
+        [("in memory", as_is as fn(Options) -> Options, REST), ("step by step", less_memory, ONE_MEMTABLE)]
+    {
         let mut failures = 0;
         for changes in 0.. {
             let simulation = machine_with(&left.files);
