@@ -145,6 +145,27 @@ fn a_flush_is_counted_before_it_is_installed() {
     assert_eq!(db.property("rocksdb.num-files-at-level0").as_deref(), Some("0"));
 }
 
+/// A failed flush is tried again after a pause of a second, on the virtual clock. The flush of a
+/// closing, of entries that are in no log, begins at once.
+#[test]
+fn a_closing_does_not_wait_for_the_pause_after_a_failed_flush() {
+    let simulation = Simulation::new(9);
+    let env = simulation.env().clone();
+    let options = options(&env).db(|db| db.paranoid_checks = false);
+    let db = Db::open("/db", &options).unwrap();
+    db.put_opt(&WriteOptions { disable_wal: true, ..WriteOptions::new() }, b"key", b"value").unwrap();
+    simulation.fs().set_trouble(Trouble { write_error: 1.0, ..Trouble::default() });
+    db.flush(&FlushOptions::default()).unwrap_err();
+    assert!(db.background_error().is_none());
+    simulation.fs().set_trouble(Trouble::default());
+    let begun = env.now();
+    db.close().unwrap();
+    let took = env.now() - begun;
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    let db = Db::open("/db", &options).unwrap();
+    assert_eq!(db.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
 #[test]
 fn a_log_that_cannot_be_begun_refuses_writes_until_it_can() {
     let simulation = Simulation::new(5);
