@@ -16,6 +16,7 @@ use crate::giving_way::Hurry;
 use crate::memory_network::MemoryNetwork;
 use crate::observed::{FileObserver, ObservedFileSystem, Observers};
 use crate::posix::{self, CpuPriority, PosixFileSystem};
+use crate::random::mix;
 use crate::remote::RemoteOp;
 use crate::report;
 use crate::ring::Ring;
@@ -524,13 +525,6 @@ fn refuse(op: &RemoteOp, why: &str) {
     if let Some(waker) = op.fail(why) {
         wake(waker);
     }
-}
-
-/// The finalizer of splitmix64.
-pub(crate) fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 impl fmt::Debug for Env {

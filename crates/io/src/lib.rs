@@ -66,6 +66,7 @@ mod operation;
 #[allow(unsafe_code)] // system calls that std does not offer
 mod posix;
 mod promise;
+mod random;
 mod reactor;
 mod readiness;
 mod remote;

@@ -6,6 +6,7 @@
 //! Lock: one mutex for each connection's direction, one for each listener and one for the names,
 //! each held for a copy; wakers are called after it was released.
 
+use crate::random::Random;
 use crate::sync::Mutex;
 use crate::sync::counting::{AtomicU64, Ordering};
 use crate::waking::wake;
@@ -43,8 +44,13 @@ struct State {
     /// By address. Those that were dropped stay until their address is taken again.
     listeners: Mutex<HashMap<SocketAddr, Weak<MemoryListener>>>,
     next_port: AtomicU64,
-    faults: Mutex<NetworkFaults>,
-    random: AtomicU64,
+    fate: Mutex<Fate>,
+}
+
+/// The faults, and the numbers that decide when they happen.
+struct Fate {
+    faults: NetworkFaults,
+    random: Random,
 }
 
 pub(crate) struct MemoryListener {
@@ -88,18 +94,13 @@ impl MemoryNetwork {
         Self(Arc::new(State {
             listeners: Mutex::default(),
             next_port: AtomicU64::new(FIRST_FREE_PORT.into()),
-            faults: Mutex::default(),
-            random: AtomicU64::new(seed),
+            fate: Mutex::new(Fate { faults: NetworkFaults::default(), random: Random::new(seed) }),
         }))
     }
 
     /// Sets the faults of all calls from now on.
     pub fn set_faults(&self, faults: NetworkFaults) {
-        *self.0.faults.lock() = faults;
-    }
-
-    fn faults(&self) -> NetworkFaults {
-        *self.0.faults.lock()
+        self.0.fate.lock().faults = faults;
     }
 
     fn free_port(&self) -> u16 {
@@ -107,21 +108,21 @@ impl MemoryNetwork {
         FIRST_FREE_PORT + (self.0.next_port.fetch_add(1, Ordering::Relaxed) % ports) as u16
     }
 
-    /// A number below `limit`.
-    fn below(&self, limit: u64) -> u64 {
-        let drawn = self.0.random.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
-        let mixed = (drawn ^ (drawn >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % limit.max(1)
+    /// Returns true if the connection is reset now.
+    fn resets(&self) -> bool {
+        let mut fate = self.0.fate.lock();
+        let probability = fate.faults.reset;
+        fate.random.chance(probability)
     }
 
-    fn happens(&self, probability: f64) -> bool {
-        probability > 0.0 && (self.below(1 << 32) as f64) < probability * (1u64 << 32) as f64
-    }
-
-    /// The part of `length` bytes that one call takes: at least one of them.
+    /// Returns the number of `length` bytes that one call takes; at least one.
     fn part_of(&self, length: usize) -> usize {
-        if self.happens(self.faults().partial) { 1 + self.below(length as u64) as usize } else { length }
+        let mut fate = self.0.fate.lock();
+        let probability = fate.faults.partial;
+        match fate.random.chance(probability) {
+            true => 1 + fate.random.below(length as u64) as usize,
+            false => length,
+        }
     }
 
     pub(crate) fn listen(&self, address: SocketAddr, backlog: u16) -> io::Result<Arc<MemoryListener>> {
@@ -146,9 +147,10 @@ impl MemoryNetwork {
 
     /// Returns the time that the next connection takes to be made.
     pub(crate) fn delay(&self) -> Duration {
-        let faults = self.faults();
-        match self.happens(faults.late) {
-            true => Duration::from_nanos(self.below(faults.delay.as_nanos() as u64)),
+        let mut fate = self.0.fate.lock();
+        let NetworkFaults { late, delay, .. } = fate.faults;
+        match fate.random.chance(late) {
+            true => Duration::from_nanos(fate.random.below(delay.as_nanos() as u64)),
             false => Duration::ZERO,
         }
     }
@@ -202,7 +204,7 @@ impl MemorySocket {
     pub(crate) fn poll_receive(&self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<()>> {
         let room = buffer.capacity() - buffer.len();
         let mut pipe = self.incoming.0.lock();
-        if pipe.reset || (!pipe.bytes.is_empty() && self.network.happens(self.network.faults().reset)) {
+        if pipe.reset || (!pipe.bytes.is_empty() && self.network.resets()) {
             drop(pipe);
             return Poll::Ready(Err(self.reset()));
         }
@@ -230,7 +232,7 @@ impl MemorySocket {
     ) -> Poll<io::Result<()>> {
         while *sent < data.len() {
             let rest = &data[*sent..];
-            let resets = self.network.happens(self.network.faults().reset);
+            let resets = self.network.resets();
             let mut pipe = self.outgoing.0.lock();
             if pipe.finished {
                 return Poll::Ready(Err(io::Error::from_raw_os_error(libc::EPIPE)));

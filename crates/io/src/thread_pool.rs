@@ -274,8 +274,7 @@ impl Threads {
     fn take(&mut self, done: &mut Vec<Completion>) {
         let before = done.len();
         done.append(&mut self.returns.done.lock());
-        let sockets = done[before..].iter().filter(|c| matches!(c, Completion::Socket { .. })).count();
-        self.in_flight -= done.len() - before - sockets;
+        self.in_flight -= done.len() - before;
         if let Some(sockets) = &mut self.sockets {
             sockets.take(done);
         }
@@ -299,7 +298,10 @@ impl Transport for Threads {
             none => match self.returns.alarm.add_eventfd().and_then(|()| Readiness::new(&self.returns.alarm))
             {
                 Ok(sockets) => none.insert(sockets),
-                Err(e) => return self.returns.give(Completion::Socket { op, result: Err(e) }),
+                Err(e) => {
+                    self.in_flight += 1;
+                    return self.returns.give(Completion::Socket { op, result: Err(e) });
+                }
             },
         };
         sockets.start(op);

@@ -20,7 +20,7 @@ fn policies() -> [IdlePolicy; 3] {
     [IdlePolicy::Block, IdlePolicy::SpinThenBlock(Duration::from_micros(50)), IdlePolicy::Spin]
 }
 
-/// An open has two steps, and the second is submitted whatever the thread does when it is idle.
+/// An open has two steps, and every idle policy submits the second.
 #[test]
 fn files_are_opened_under_every_idle_policy() {
     for idle in policies() {

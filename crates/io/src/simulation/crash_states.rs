@@ -10,11 +10,10 @@
 //! directory. A synced sector is never damaged by a write beside it, and no file has bytes of
 //! another.
 
-use super::executor::Random;
 use super::inode::{Change, SECTOR};
 use super::journal::{Effect, Entry, Image, Journal};
 use super::names::{NameChange, Names, remove_orphans};
-use crate::env::mix;
+use crate::random::{Random, mix};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;

@@ -7,11 +7,11 @@
 //! file's bytes.
 
 use super::Trouble;
-use super::executor::Random;
 use super::fault::{Fault, Faulty, Operation};
 use super::inode::{Change, Inode};
 use super::journal::{Effect, Image, Journal};
 use super::names::{NameChange, Names, remove_orphans};
+use crate::random::Random;
 use crate::soft::errno;
 use crate::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};

@@ -17,7 +17,8 @@
 use crate::background;
 use crate::channel::Channel;
 use crate::current::{Enter, with_current};
-use crate::env::{Clock, mix};
+use crate::env::Clock;
+use crate::random::{Random, mix};
 use crate::sync::Mutex;
 use crate::thread_pool;
 use crate::transport::{Alarm, Completion, Op, OpenOp, SocketOp, Transport};
@@ -46,30 +47,6 @@ const LINGERING_AT_MOST_NS: u64 = 5_000_000;
 const LINGERING_AT_MOST: u32 = 3;
 /// The `main` id for work driven while a job lingers, which waits for no future of a `block_on`.
 const NO_MAIN: u64 = u64::MAX;
-
-/// Random numbers determined by a seed.
-#[derive(Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(mix(seed))
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
-    }
-
-    /// Returns a number from 0 up to but not including `end`; 0 if `end` is 0.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-
-    pub(crate) fn chance(&mut self, probability: f64) -> bool {
-        probability > 0.0 && (self.next() >> 11) as f64 / ((1u64 << 53) as f64) < probability
-    }
-}
 
 /// A clock that advances only when the executor advances it.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 //! sectors.
 //! Invariant: bytes covered by a successful sync are in every outcome.
 
-use super::executor::Random;
+use crate::random::Random;
 use std::sync::Arc;
 use std::time::Duration;
 

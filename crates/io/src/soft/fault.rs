@@ -4,8 +4,8 @@
 //! The faults are a function of the seed and of the number of earlier draws.
 
 use super::disturbed::{Disturb, DisturbedFileSystem};
-use crate::env::mix;
 use crate::file::Disturbance;
+use crate::random::mix;
 use crate::sync::Mutex;
 use crate::sync::{AtomicU64, Ordering};
 use std::io;

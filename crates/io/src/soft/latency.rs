@@ -2,8 +2,8 @@
 //! queues.
 
 use super::disturbed::{Disturb, DisturbedFileSystem};
-use crate::env::mix;
 use crate::file::Disturbance;
+use crate::random::mix;
 use crate::sync::counting::{AtomicU64, Ordering};
 use std::io;
 use std::path::Path;

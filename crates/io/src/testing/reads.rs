@@ -2,10 +2,11 @@
 
 use super::{foreign_block_on, quiesce};
 use crate::buffer::ReadBuf;
-use crate::env::{Env, mix};
+use crate::env::Env;
 use crate::error::Error;
 use crate::file::{OpenOptions, RandomAccessFile};
 use crate::operation::{ReadFuture, read, sleep};
+use crate::random::mix;
 use crate::reactor::{Reactor, spawn_local, yield_now};
 use std::future::{Future, poll_fn};
 use std::path::{Path, PathBuf};
