@@ -21,7 +21,6 @@ pub use karst_commit::{WriteBatch, WriteOptions};
 use karst_base::error::{Error, Result};
 use karst_base::events::{Events, MemTableInfo};
 use karst_base::options::CurrentDbOptions;
-use karst_base::pacing::StallController;
 use karst_base::sync::Event;
 use karst_base::sync::Guard;
 use karst_base::sync::Mutex;
@@ -111,7 +110,6 @@ pub(crate) struct Sealer {
     options: Arc<CurrentDbOptions>,
     seals: Arc<Seals>,
     events: Arc<Events>,
-    stalls: Arc<StallController>,
 }
 
 /// Returns true if sealing the family's memtable reaches the maximum number of sealed memtables.
@@ -195,10 +193,10 @@ impl Sealer {
         versions: Arc<Versions>,
         wal_dir: PathBuf,
         options: Arc<CurrentDbOptions>,
-        (events, stalls): (Arc<Events>, Arc<StallController>),
+        events: Arc<Events>,
     ) -> Self {
         let seals = Seals::new(pipeline.env().clone());
-        Self { pipeline, versions, wal_dir: wal_dir.into(), options, seals, events, stalls }
+        Self { pipeline, versions, wal_dir: wal_dir.into(), options, seals, events }
     }
 
     async fn turn(&self) -> Turn {
@@ -268,7 +266,7 @@ impl Sealer {
             now().iter().map(|family| (family.id(), family.new_memtable())).collect();
         let stopping: Vec<_> =
             now().iter().filter(|family| stops_when_sealed(family)).map(|family| family.id()).collect();
-        self.stalls.expect_stop(stopping.iter().copied());
+        self.pipeline.stalls().expect_stop(stopping.iter().copied());
         let outcome = self.pipeline.seal(&mut spare, |seal| {
             let families = now();
             for family in families.iter().filter(|family| !family.pin().mem().is_untouched()) {
@@ -283,7 +281,7 @@ impl Sealer {
         let sealed =
             |id| sealed.is_some_and(|sealed| sealed.memtables.iter().any(|(family, _)| family.id() == id));
         let stay: Vec<_> = stopping.into_iter().filter(|id| !sealed(*id)).collect();
-        self.stalls.expect_no_stop(&stay);
+        self.pipeline.stalls().expect_no_stop(&stay);
         outcome
     }
 

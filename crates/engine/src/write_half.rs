@@ -140,7 +140,7 @@ impl WriteHalf {
                     versions.clone(),
                     wal_directory,
                     read.db_options.clone(),
-                    (events.clone(), stalls.clone()),
+                    events.clone(),
                 )),
                 snapshots: snapshots.clone(),
                 stats: read.statistics.clone(),

@@ -426,6 +426,11 @@ impl<H: Host> Pipeline<H> {
         &self.around.env
     }
 
+    /// Returns write-stall control.
+    pub fn stalls(&self) -> &StallController {
+        &self.around.stalls
+    }
+
     /// Returns the database of the pipeline.
     pub fn host(&self) -> &H {
         &self.around.host

@@ -177,7 +177,7 @@ impl ObsoleteFiles {
     pub(crate) async fn hold(self: &Arc<Self>) -> Hold {
         self.queue.lock().holds += 1;
         let hold = Hold(self.clone());
-        self.wait_for_removal().await;
+        self.removed().await;
         hold
     }
 
@@ -185,7 +185,7 @@ impl ObsoleteFiles {
     /// progress when it returns. Takes effect at the first poll.
     pub(crate) async fn disable(&self) {
         self.queue.lock().disabled += 1;
-        self.wait_for_removal().await;
+        self.removed().await;
     }
 
     /// Reverts one [`disable`](Self::disable), if any. When it returns, all files that may be
@@ -196,7 +196,7 @@ impl ObsoleteFiles {
             queue.disabled = queue.disabled.saturating_sub(1);
             self.start(&mut queue);
         }
-        self.wait_for_removal().await;
+        self.removed().await;
     }
 
     /// Returns true if removals are neither held nor disabled.
@@ -207,10 +207,6 @@ impl ObsoleteFiles {
 
     /// Waits until what could be removed is.
     pub(crate) async fn removed(&self) {
-        self.wait_for_removal().await;
-    }
-
-    async fn wait_for_removal(&self) {
         loop {
             let ended = self.ended.listen();
             if !self.queue.lock().removing {
