@@ -198,8 +198,8 @@ impl Blobs {
 }
 
 /// Readers of all kinds open and close meanwhile, and stay open beyond the writer's end; some
-/// sessions end in a crash, also within compactions. Whatever was in use or half written then is
-/// gone once the database was opened again.
+/// sessions end in a crash, also within compactions. Files that were in use or half
+/// written then are removed by the next opening.
 #[test]
 fn a_database_that_is_opened_again_and_again_keeps_no_file_that_nothing_names() {
     let seed = karst_testkit::asked::seed();

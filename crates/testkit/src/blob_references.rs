@@ -1,5 +1,5 @@
-//! The values in blob files that tables refer to, counted by a walk of its own over the tables'
-//! blocks: what the MANIFEST says of blob files is held against it.
+//! The values in blob files that tables refer to, counted by a walk over the tables' blocks that
+//! shares no code with the engine. Tests compare the MANIFEST's counts with it.
 
 use karst_format::blob::{BlobIndex, RECORD_HEADER_BYTES};
 use karst_format::block::{Block, BlockCursor};

@@ -13,7 +13,7 @@ mod phases;
 mod real;
 mod small;
 
-use karst_engine::{Db, Options, ReadOptions};
+use karst_engine::{ColumnFamily, Db, Options, ReadOptions};
 use karst_io::Env;
 use std::collections::BTreeMap;
 
@@ -50,15 +50,21 @@ fn value(i: u64, bytes: usize) -> Vec<u8> {
     (0..bytes as u64 / 8).flat_map(|j| mixed(i << 20 | j).to_le_bytes()).collect()
 }
 
-/// Returns all entries, by an iterator; checks one in 37 by a get.
-fn all(db: &Db) -> Entries {
+/// Returns all entries of a column family.
+fn all_in(db: &Db, family: &ColumnFamily) -> Entries {
     let mut found = Entries::new();
-    let mut iter = db.iter(&ReadOptions::default()).unwrap();
+    let mut iter = db.iter_cf(&ReadOptions::default(), family).unwrap();
     iter.seek_to_first().unwrap();
     while iter.valid() {
         found.insert(iter.key().to_vec(), iter.value().to_vec());
         iter.next().unwrap();
     }
+    found
+}
+
+/// Returns all entries, by an iterator; checks one in 37 by a get.
+fn all(db: &Db) -> Entries {
+    let found = all_in(db, db.default_column_family());
     for (key, value) in found.iter().step_by(37) {
         assert_eq!(db.get(key).unwrap().as_deref(), Some(&**value));
     }

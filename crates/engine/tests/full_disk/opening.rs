@@ -1,9 +1,11 @@
 //! Opening with any free space from none up: it succeeds wholly, or returns how many bytes it lacks
 //! and loses nothing, and the space that it requires is small.
 
-use super::{Entries, all, key, options, value};
+use super::{Entries, all, all_in, key, options, value};
 use karst_engine::caller::{Caller, finish};
 use karst_engine::{Db, ErrorKind, Options, SstFileManager, TransactionHooks, WriteBatch, WriteOptions};
+use karst_format::ids::FileNumber;
+use karst_format::log::{LogReader, RecoveryMode};
 use karst_io::{Crash, Simulation};
 use std::path::{Path, PathBuf};
 
@@ -24,6 +26,24 @@ struct Left {
     log_bytes: u64,
     /// True if a transaction is prepared and undecided.
     prepared: bool,
+}
+
+impl Left {
+    /// Returns the total size of all files in bytes.
+    fn bytes(&self) -> u64 {
+        self.files.iter().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+
+    /// Returns the contents of the logs, oldest first.
+    fn logs(&mut self) -> Vec<&mut (PathBuf, Vec<u8>)> {
+        let mut logs: Vec<_> = self.files.iter_mut().filter(|(path, _)| is_log(path)).collect();
+        logs.sort_unstable();
+        logs
+    }
+}
+
+fn is_log(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "log")
 }
 
 /// State of a transaction whose prepared section is in a log that no family needs.
@@ -111,7 +131,6 @@ fn left_behind(
     }
     drop((handles, db));
     let files = files_of(&simulation.restart(Crash::Process, 2));
-    let is_log = |path: &Path| path.extension().is_some_and(|extension| extension == "log");
     let log_bytes = files.iter().filter(|(path, _)| is_log(path)).map(|(_, bytes)| bytes.len() as u64).sum();
     Left { files, model, log_bytes, prepared: transaction == Transaction::Undecided }
 }
@@ -124,13 +143,7 @@ fn commit(db: &Db) {
 fn all_of(db: &Db, families: &[&str]) -> Entries {
     let mut found = all(db);
     for name in families.iter().filter(|name| **name != "default") {
-        let family = db.column_family(name).unwrap();
-        let mut iter = db.iter_cf(&karst_engine::ReadOptions::default(), &family).unwrap();
-        iter.seek_to_first().unwrap();
-        while iter.valid() {
-            found.insert(iter.key().to_vec(), iter.value().to_vec());
-            iter.next().unwrap();
-        }
+        found.append(&mut all_in(db, &db.column_family(name).unwrap()));
     }
     found
 }
@@ -138,7 +151,7 @@ fn all_of(db: &Db, families: &[&str]) -> Entries {
 /// Opens the files with free space from none to more than is useful. Opening must succeed with
 /// `enough` bytes.
 fn sweep(what: &str, left: &Left, families: &[&str], change: fn(Options) -> Options, enough: u64) {
-    let used: u64 = left.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    let used = left.bytes();
     let (mut smallest, mut errors) = (None, Vec::new());
     for room in (0..left.log_bytes + 3 * REST).step_by(STEP) {
         let simulation = machine_with(&left.files);
@@ -217,8 +230,7 @@ fn what_memtables_may_not_hold_opens_with_room_for_one() {
 #[test]
 fn a_log_that_ends_within_a_record_takes_room_for_one_memtable() {
     let mut left = left(&ONE, as_is);
-    let logs = left.files.iter_mut().filter(|(path, _)| path.extension().is_some_and(|it| it == "log"));
-    let (_, bytes) = logs.max_by_key(|(path, _)| path.clone()).unwrap();
+    let (_, bytes) = left.logs().pop().unwrap();
     bytes.truncate(bytes.len() - 100);
     left.model.remove(&key(339));
     for mode in ["kPointInTimeRecovery", "kTolerateCorruptedTailRecords"] {
@@ -264,23 +276,12 @@ fn a_section_in_a_log_that_no_family_needs_is_kept() {
 
 /// Returns the ends of the whole records of a log, which is not of a recycled file.
 fn record_ends(log: &[u8]) -> Vec<usize> {
-    const BLOCK: usize = 32 << 10;
-    const HEAD: usize = 7;
-    let (mut at, mut ends) = (0, Vec::new());
-    while at + HEAD <= log.len() {
-        let rest = BLOCK - at % BLOCK;
-        if rest < HEAD {
-            at += rest;
-            continue;
-        }
-        let end = at + HEAD + usize::from(u16::from_le_bytes([log[at + 4], log[at + 5]]));
-        // Full records, and last parts of records.
-        if matches!(log[at + 6], 1 | 4) {
-            ends.push(end);
-        }
-        at = end;
+    let mut reader = LogReader::new(log, FileNumber(0), RecoveryMode::AbsoluteConsistency);
+    let mut ends = Vec::new();
+    while let Some(record) = reader.next_record() {
+        ends.push(record.expect("a sound record").end as usize);
     }
-    assert_eq!(at, log.len(), "the log ends with a record");
+    assert_eq!(ends.last(), Some(&log.len()), "the log ends with a record");
     ends
 }
 
@@ -289,14 +290,12 @@ fn record_ends(log: &[u8]) -> Vec<usize> {
 #[test]
 fn a_log_that_lost_its_last_record_is_damage_to_each_opening() {
     let mut left = left(&ONE, as_is);
-    let logs = left.files.iter_mut().filter(|(path, _)| path.extension().is_some_and(|it| it == "log"));
-    let mut logs: Vec<_> = logs.collect();
-    logs.sort_unstable();
+    let mut logs = left.logs();
     assert!(logs.len() >= 4, "{} logs", logs.len());
     let cut = logs.len() / 2;
     let ends = record_ends(&logs[cut].1);
     logs[cut].1.truncate(ends[ends.len() - 2]);
-    let used: u64 = left.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    let used = left.bytes();
     for mode in ["kTolerateCorruptedTailRecords", "kAbsoluteConsistency"] {
         for room in (0..left.log_bytes + REST).step_by(4 * STEP) {
             let simulation = machine_with(&left.files);
@@ -346,10 +345,9 @@ fn slowly_removed(options: Options) -> Options {
 #[test]
 fn logs_that_steps_have_archived_stay_whole() {
     let mut left = left(&ONE, as_is);
-    let logs = left.files.iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "log"));
-    let logs: Files = logs.cloned().collect();
+    let logs: Files = left.files.iter().filter(|(path, _)| is_log(path)).cloned().collect();
     left.files.push(("/db/000900.sst".into(), vec![1; 2 << 20]));
-    let used: u64 = left.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    let used = left.bytes();
     let simulation = machine_with(&left.files);
     let opening = less_memory(small(options(simulation.env())));
     let opening = opening.db(|db| (db.wal_ttl_seconds, db.avoid_flush_during_recovery) = (3600, true));
@@ -372,7 +370,7 @@ fn logs_that_steps_have_archived_stay_whole() {
 #[test]
 fn a_power_failure_at_any_change_of_an_opening_without_room_loses_nothing() {
     let left = left(&ONE, as_is);
-    let used: u64 = left.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+    let used = left.bytes();
     for (course, change, room) in
         [("in memory", as_is as fn(Options) -> Options, REST), ("step by step", less_memory, ONE_MEMTABLE)]
     {

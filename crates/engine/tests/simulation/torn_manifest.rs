@@ -32,9 +32,7 @@ pub(crate) fn open(
 /// Cuts the MANIFEST behind its last sound record, or returns `refusal` if that was for something
 /// else. The file is exchanged as a whole, because the power may fail meanwhile.
 fn cut(fs: &dyn FileSystem, directory: &Path, refusal: Error) -> Result<()> {
-    let current = fs.read_file(&directory.join("CURRENT"))?;
-    let manifest = directory.join(parse_current(&current).expect("the name of a MANIFEST").to_string());
-    let bytes = fs.read_file(&manifest)?;
+    let (manifest, bytes) = manifest(fs, directory)?;
     let (mut reader, mut end) = (LogReader::manifest(&bytes), 0);
     let is_damaged = loop {
         match reader.next_record() {
@@ -55,16 +53,21 @@ fn cut(fs: &dyn FileSystem, directory: &Path, refusal: Error) -> Result<()> {
     Ok(fs.sync_dir(directory)?)
 }
 
-/// The MANIFEST in `/db`, and where its last record begins.
-fn manifest(fs: &dyn FileSystem) -> Result<(PathBuf, Vec<u8>, usize)> {
-    let current = fs.read_file(Path::new("/db/CURRENT"))?;
-    let path = Path::new("/db").join(parse_current(&current).expect("the name of a MANIFEST").to_string());
+/// Returns the path and the contents of the current MANIFEST.
+fn manifest(fs: &dyn FileSystem, directory: &Path) -> Result<(PathBuf, Vec<u8>)> {
+    let current = fs.read_file(&directory.join("CURRENT"))?;
+    let path = directory.join(parse_current(&current).expect("the name of a MANIFEST").to_string());
     let bytes = fs.read_file(&path)?;
-    let (mut reader, mut last) = (LogReader::manifest(&bytes), 0);
+    Ok((path, bytes))
+}
+
+/// Returns the offset of a sound MANIFEST's last record.
+fn last_record(bytes: &[u8]) -> usize {
+    let (mut reader, mut last) = (LogReader::manifest(bytes), 0);
     while let Some(record) = reader.next_record() {
         last = record.expect("a sound record").offset as usize;
     }
-    Ok((path, bytes, last))
+    last
 }
 
 /// Without a record that was never acknowledged, all entries are there. Without an acknowledged
@@ -90,7 +93,8 @@ fn only_a_record_that_was_never_acknowledged_can_be_cut_off() {
         db.close()?;
         drop(db);
         // Another record, the first bytes of whose header were in a sector that was lost.
-        let (path, mut bytes, last) = manifest(fs)?;
+        let (path, mut bytes) = manifest(fs, Path::new("/db"))?;
+        let last = last_record(&bytes);
         let end = bytes.len();
         bytes.extend_from_within(last..);
         bytes[end..end + 6].fill(0);
@@ -106,7 +110,8 @@ fn only_a_record_that_was_never_acknowledged_can_be_cut_off() {
         db.flush_async(&FlushOptions::default()).await?;
         db.close()?;
         drop(db);
-        let (path, mut bytes, last) = manifest(fs)?;
+        let (path, mut bytes) = manifest(fs, Path::new("/db"))?;
+        let last = last_record(&bytes);
         bytes[last..last + 6].fill(0);
         rewrite(&path, &bytes)?;
         let refused = open(fs, "/db", true, opening).expect_err("a log is missing");

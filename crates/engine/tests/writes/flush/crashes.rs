@@ -133,9 +133,9 @@ fn a_flush_of_one_family_tears_no_batch() {
     assert!(lost > 5 && kept > 20, "{lost} times something was lost, {kept} times nothing");
 }
 
-/// A flush leaves nothing of a single deletion and its put. Where they were written last, the
-/// MANIFEST has their sequence numbers all the same: the log may be lost with the power, and those
-/// who follow the database by sequence numbers have seen these.
+/// A flush leaves nothing of a single deletion and its put. If they were the newest entries, the
+/// MANIFEST still records their sequence numbers, because the log may be lost with the power, and
+/// readers that follow the database by sequence numbers have seen these.
 #[test]
 fn sequence_numbers_of_which_a_flush_leaves_nothing_are_not_given_again() {
     for (seed, keeps_another) in (0..8).flat_map(|seed| [(seed, true), (seed, false)]) {
