@@ -2,14 +2,14 @@
 //! on top and files ingested behind, and compared with a model that holds the visible value of each
 //! key.
 
-use super::calls::Store;
+use super::calls::{Store, family_named};
 use super::outcomes::Outcomes;
 use super::rows::BEHIND_FAMILY as NAME;
 use super::wrong::{Wrong, shown};
 use crate::random::Random;
 use karst_engine::{
-    ColumnFamily, Db, Error, ErrorKind, FlushOptions, IngestExternalFileArg, IngestExternalFileOptions,
-    Options, ReadOptions, SstFileWriter, WriteBatch, WriteOptions,
+    Db, Error, ErrorKind, FlushOptions, IngestExternalFileArg, IngestExternalFileOptions, Options,
+    ReadOptions, SstFileWriter, WriteBatch, WriteOptions,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -84,11 +84,6 @@ impl Behind {
         self.shown.get(&key)?.as_deref()
     }
 
-    fn family(db: &Db) -> Result<ColumnFamily, Wrong> {
-        let lost = || Wrong::Mismatch(format!("of column family {NAME}: expected to be there, it is not"));
-        db.column_family(NAME).ok_or_else(lost)
-    }
-
     /// Runs the next step. Files are made in `folder`.
     pub(crate) fn step(
         &mut self,
@@ -97,7 +92,7 @@ impl Behind {
         flush_log: bool,
         random: &mut Random,
     ) -> Result<(), Wrong> {
-        let (db, family) = (store.db(), Self::family(store.db())?);
+        let (db, family) = (store.db(), family_named(store.db(), NAME)?);
         let number = self.outcomes.begin()?;
         let Step { way, changes } = step_of(self.seed, number);
         let mut done = true;
@@ -150,7 +145,7 @@ impl Behind {
     /// Decides whether the last step of a killed process took place, as a whole.
     fn settle(&mut self, db: &Db) -> Result<(), Wrong> {
         let Some(number) = self.outcomes.undecided() else { return Ok(()) };
-        let (step, family) = (step_of(self.seed, number), Self::family(db)?);
+        let (step, family) = (step_of(self.seed, number), family_named(db, NAME)?);
         let mut done = None;
         for (key, value) in &step.changes {
             let hidden = step.way == Way::FileBehind && self.shown.contains_key(key);
@@ -184,7 +179,7 @@ impl Behind {
 
     /// Compares all keys with the model, by get and by an iterator.
     fn check(&self, db: &Db) -> Result<(), Wrong> {
-        let family = Self::family(db)?;
+        let family = family_named(db, NAME)?;
         let o = ReadOptions { total_order_seek: true, ..ReadOptions::default() };
         let mut iter = db.iter_cf(&o, &family).map_err(failed)?;
         iter.seek_to_first().map_err(failed)?;

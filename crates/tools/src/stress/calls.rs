@@ -7,6 +7,7 @@
 use super::options::FrontKind;
 use super::plan::{Account, Change};
 use super::rows::{Place, Shape, account};
+use super::wrong::Wrong;
 use crate::bench::Front;
 use karst_engine::{
     ColumnFamily, CompactFilesOptions, CompactRangeOptions, Db, DbIterator, Error, ErrorKind, FlushOptions,
@@ -39,6 +40,12 @@ macro_rules! call {
 pub(crate) struct Store {
     pub(crate) front: Front,
     pub(crate) families: Vec<ColumnFamily>,
+}
+
+/// Returns a column family that must exist.
+pub(crate) fn family_named(db: &Db, name: &str) -> Result<ColumnFamily, Wrong> {
+    let lost = || Wrong::Mismatch(format!("of column family {name}: expected to be there, it is not"));
+    db.column_family(name).ok_or_else(lost)
 }
 
 impl Store {

@@ -5,7 +5,7 @@ use super::calls::{Calls, Store};
 use super::counts::Count;
 use super::expected::{Judgement, Row};
 use super::lane::{Lane, mismatch, sum_of_accounts};
-use super::place::{beside, remove_database};
+use super::place::{all_beside, beside, remove_database};
 use super::rows::{Key, Place, family_name};
 use super::wrong::Wrong;
 use crate::bench::Front;
@@ -23,16 +23,7 @@ const BACKUPS_KEPT: usize = 3;
 
 /// Removes copies left by earlier lives. Backups stay.
 pub(crate) fn remove_left(db: &Path) -> std::io::Result<()> {
-    let prefix = beside(db, ".copy-");
-    let prefix = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let parent = db.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    for entry in std::fs::read_dir(parent)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            remove_database(&entry.path())?;
-        }
-    }
-    Ok(())
+    all_beside(db, ".copy-")?.iter().try_for_each(|(path, _)| remove_database(path))
 }
 
 /// Removes copies, backups and everything else made of the database beside it.

@@ -58,7 +58,8 @@ impl Extras {
     pub(crate) fn step(
         &mut self,
         store: &Store,
-        (flags, drawn): (&Flags, &Drawn),
+        flags: &Flags,
+        drawn: &Drawn,
         counts: &Counts,
         random: &mut Random,
     ) -> Result<(), Wrong> {
@@ -67,7 +68,7 @@ impl Extras {
             self.further.step(store, drawn)?;
         }
         if random.one_in(flags.import_column_family_one_in) {
-            self.imports.import(store, (drawn, counts), &self.further, random)?;
+            self.imports.import(store, drawn, counts, &self.further, random)?;
         }
         if random.one_in(flags.clip_column_family_one_in) {
             self.imports.clip(store, counts, &self.further)?;

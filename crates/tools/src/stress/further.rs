@@ -4,7 +4,7 @@
 //! Its steps are recorded beside the expected state before and after, so that the next process
 //! knows if the family must exist, must not or may, and what it holds.
 
-use super::calls::Store;
+use super::calls::{Store, family_named};
 use super::options::Drawn;
 use super::wrong::{Wrong, shown};
 use crate::random::Random;
@@ -120,9 +120,7 @@ impl Further {
     }
 
     fn family(&self, store: &Store, number: u64) -> Result<ColumnFamily, Wrong> {
-        let name = format!("{PREFIX}{number}");
-        let lost = || Wrong::Mismatch(format!("of column family {name}: expected to be there, it is not"));
-        store.db().column_family(&name).ok_or_else(lost)
+        family_named(store.db(), &format!("{PREFIX}{number}"))
     }
 
     /// Checks that a family has all of its keys, or none if it is not known to be filled.

@@ -5,7 +5,7 @@
 //! before and after, as that family's are.
 
 use super::blob_garbage;
-use super::calls::Store;
+use super::calls::{Store, family_named};
 use super::counts::{Count, Counts};
 use super::further::{Further, KEYS};
 use super::options::Drawn;
@@ -83,16 +83,15 @@ impl Imports {
     }
 
     fn family(&self, store: &Store, number: u64) -> Result<ColumnFamily, Wrong> {
-        let name = format!("{PREFIX}{number}");
-        let lost = || Wrong::Mismatch(format!("of column family {name}: expected to be there, it is not"));
-        store.db().column_family(&name).ok_or_else(lost)
+        family_named(store.db(), &format!("{PREFIX}{number}"))
     }
 
     /// Runs the next step: imports a family, or drops the one that exists.
     pub(crate) fn import(
         &mut self,
         store: &Store,
-        (drawn, counts): (&Drawn, &Counts),
+        drawn: &Drawn,
+        counts: &Counts,
         further: &Further,
         random: &mut Random,
     ) -> Result<(), Wrong> {

@@ -545,8 +545,8 @@ impl Lane {
             self.hold(number).await?;
         }
         if let Some(extras) = &mut self.extras {
-            let drawn = (&shared.flags, &shared.drawn);
-            extras.step(&self.calls.store, drawn, &shared.counts, &mut self.random)?;
+            let (store, random) = (&self.calls.store, &mut self.random);
+            extras.step(store, &shared.flags, &shared.drawn, &shared.counts, random)?;
         }
         Ok(())
     }

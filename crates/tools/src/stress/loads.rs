@@ -1,12 +1,12 @@
 //! Databases that are bulk-loaded beside the stressed one. Each is opened, compared with the loaded
 //! entries, and removed; one left by a killed process must be complete or no database.
 
-use super::place::{beside, remove_database};
+use super::place::{all_beside, beside, remove_database};
 use super::wrong::{Wrong, shown};
 use crate::random::Random;
 use karst_engine::{BulkLoader, Db, Error, Options, ReadOptions};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Suffix of their directories after the database's name, before the load's number.
 const NAME: &str = ".copy-loaded-";
@@ -67,7 +67,8 @@ pub(crate) fn load(db: &Path, number: u64) -> Result<(), Wrong> {
 
 /// Checks that each load left by a killed process is complete or no database.
 pub(crate) fn check_left(db: &Path) -> Result<(), Wrong> {
-    for (directory, number) in left(db)? {
+    for (directory, number) in all_beside(db, NAME)? {
+        let Ok(number) = number.parse() else { continue };
         if directory.join("CURRENT").exists() {
             check(&directory, number)?;
         } else if Db::open_read_only(&directory, &Options::new()).is_ok() {
@@ -78,21 +79,6 @@ pub(crate) fn check_left(db: &Path) -> Result<(), Wrong> {
         }
     }
     Ok(())
-}
-
-fn left(db: &Path) -> std::io::Result<Vec<(PathBuf, u64)>> {
-    let prefix = beside(db, NAME);
-    let prefix = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let parent = db.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut left = Vec::new();
-    for entry in std::fs::read_dir(parent)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if let Some(number) = name.strip_prefix(&prefix).and_then(|number| number.parse().ok()) {
-            left.push((entry.path(), number));
-        }
-    }
-    Ok(left)
 }
 
 fn check(directory: &Path, number: u64) -> Result<(), Wrong> {

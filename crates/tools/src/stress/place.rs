@@ -6,6 +6,22 @@ use super::rows::{STAMPED_FAMILY, Shape};
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Returns the paths beside the database that begin with its name and `suffix`, each with the rest
+/// of its name.
+pub(crate) fn all_beside(db: &Path, suffix: &str) -> io::Result<Vec<(PathBuf, String)>> {
+    let prefix = beside(db, suffix);
+    let prefix = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let parent = db.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(parent)? {
+        let entry = entry?;
+        if let Some(rest) = entry.file_name().to_string_lossy().strip_prefix(&prefix) {
+            found.push((entry.path(), rest.to_owned()));
+        }
+    }
+    Ok(found)
+}
+
 /// Removes a directory that may hold a database. CURRENT goes first, because a kill in the middle
 /// must not leave a database without some of its files.
 pub(crate) fn remove_database(directory: &Path) -> io::Result<()> {

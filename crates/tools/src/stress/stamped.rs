@@ -2,14 +2,12 @@
 //! never decrease, and now and then a raise of `full_history_ts_low`. Reads at timestamps from
 //! there on are compared with the list of all writes.
 
-use super::calls::Store;
+use super::calls::{Store, family_named};
 use super::outcomes::Outcomes;
 use super::rows::STAMPED_FAMILY as NAME;
 use super::wrong::{Wrong, shown};
 use crate::random::Random;
-use karst_engine::{
-    ColumnFamily, CompactRangeOptions, Db, Error, FlushOptions, ReadOptions, WriteBatch, WriteOptions,
-};
+use karst_engine::{CompactRangeOptions, Db, Error, FlushOptions, ReadOptions, WriteBatch, WriteOptions};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -98,14 +96,9 @@ impl Stamped {
         Some((*written, value.as_ref()?))
     }
 
-    fn family(db: &Db) -> Result<ColumnFamily, Wrong> {
-        let lost = || Wrong::Mismatch(format!("of column family {NAME}: expected to be there, it is not"));
-        db.column_family(NAME).ok_or_else(lost)
-    }
-
     /// Runs the next step, then some reads.
     pub(crate) fn step(&mut self, store: &Store, flush_log: bool, random: &mut Random) -> Result<(), Wrong> {
-        let (db, family) = (store.db(), Self::family(store.db())?);
+        let (db, family) = (store.db(), family_named(store.db(), NAME)?);
         let number = self.outcomes.begin()?;
         let ts = at_of(number).to_le_bytes();
         match self.step_of(number) {
@@ -147,7 +140,8 @@ impl Stamped {
             // No later read has a timestamp below it.
             Step::Raise => true,
             Step::Write { key, value } => {
-                let found = db.get_cf(&at(at_of(number)), &Self::family(db)?, name(key)).map_err(failed)?;
+                let found =
+                    db.get_cf(&at(at_of(number)), &family_named(db, NAME)?, name(key)).map_err(failed)?;
                 found.as_deref() == value.as_deref()
             }
         };
@@ -174,7 +168,7 @@ impl Stamped {
     /// Compares all keys at a timestamp with the model, by get, multi_get and an iterator in both
     /// directions.
     fn check(&self, db: &Db, timestamp: u64) -> Result<(), Wrong> {
-        let (family, o) = (Self::family(db)?, at(timestamp));
+        let (family, o) = (family_named(db, NAME)?, at(timestamp));
         let wrong = |way: &str, key: &[u8], right: Option<&[u8]>, found: Option<&[u8]>| {
             Wrong::Mismatch(format!(
                 "by {way} at timestamp {timestamp}: column family {NAME}, key {}: expected {}, found {}",
