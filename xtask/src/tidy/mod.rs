@@ -75,15 +75,7 @@ struct Tree {
 
 impl Tree {
     fn read(root: &Path) -> Result<Tree> {
-        let output = Command::new("git")
-            .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-            .current_dir(root)
-            .output()
-            .map_err(|e| format!("cannot run git: {e}"))?;
-        if !output.status.success() {
-            return Err("git ls-files failed: is this a checkout?".into());
-        }
-        let paths = String::from_utf8_lossy(&output.stdout);
+        let paths = git(root, &["ls-files", "--cached", "--others", "--exclude-standard"])?;
         let text_of = |path: &str| Some((path.to_string(), fs::read_to_string(root.join(path)).ok()?));
         Ok(Tree { root: root.to_path_buf(), files: paths.lines().filter_map(text_of).collect() })
     }
@@ -97,6 +89,19 @@ impl Tree {
         let all = self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()));
         all.filter(|(path, _)| path.ends_with(".rs"))
     }
+}
+
+/// Runs git in a folder and returns its output.
+fn git(folder: &Path, args: &[&str]) -> Result<String> {
+    let output = Command::new("git")
+        .args(args)
+        .current_dir(folder)
+        .output()
+        .map_err(|e| format!("cannot run git: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("git {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn is_test_file(path: &str) -> bool {

@@ -4,12 +4,11 @@
 //! differ, with the line of the first difference. Comments, attributes `doc` and the layout of
 //! lines are ignored; the text of a `cfg_attr` is not. A source that only one side has differs.
 
-use super::Tree;
+use super::{Tree, git};
 use crate::run::Result;
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
 /// Compares the working tree with a commit.
 pub(crate) fn run(root: &Path, base: &str) -> Result {
@@ -38,18 +37,6 @@ pub(crate) fn run(root: &Path, base: &str) -> Result {
 fn sources_of(root: &Path, base: &str) -> Result<BTreeSet<String>> {
     let names = git(root, &["ls-tree", "-r", "--name-only", base])?;
     Ok(names.lines().filter(|path| path.ends_with(".rs")).map(str::to_string).collect())
-}
-
-fn git(root: &Path, args: &[&str]) -> Result<String> {
-    let output = Command::new("git")
-        .args(args)
-        .current_dir(root)
-        .output()
-        .map_err(|e| format!("cannot run git: {e}"))?;
-    if !output.status.success() {
-        return Err(format!("git {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Returns the line of `new` at which the tokens of two sources first differ.
