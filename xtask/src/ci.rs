@@ -32,7 +32,7 @@ pub(crate) fn test() -> Result {
     }
     install_nextest();
     let outcome = nextest::tests(Profile::Ci, Which::All);
-    nextest::tell_flaky();
+    nextest::tell_failed();
     outcome
 }
 
@@ -48,12 +48,13 @@ const CI_KILLS: &str = "100";
 /// Operations in lockstep with RocksDB: one database of twelve lives, or two.
 const CI_LOCKSTEP: &str = "20000";
 
-/// All checks before a change lands, beyond [`test()`]. Tests that passed only in a retry,
-/// including those of an earlier [`test()`] in this clone, are listed at the end.
+/// All checks before a change lands, beyond [`test()`]. At the end it lists tests that failed, with
+/// the end of their output, and tests that passed only in a retry, including those of an earlier
+/// [`test()`] in this clone.
 pub(crate) fn ci(args: &[String]) -> Result {
     nextest::note_earlier(Profile::Ci);
     let outcome = all_of_ci(args);
-    nextest::tell_flaky();
+    nextest::tell_failed();
     outcome
 }
 

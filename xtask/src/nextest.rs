@@ -8,8 +8,15 @@ use std::sync::Mutex;
 /// The version that `install` builds. `.config/nextest.toml` names the oldest supported one.
 const VERSION: &str = "0.9.151";
 
+/// Maximum number of lines of a failed test's output that are repeated at the end, and of
+/// characters of each.
+const LINES_TOLD: usize = 60;
+const LINE_TOLD: usize = 400;
+
 /// Tests that failed and then passed in a retry, in all runs of this process.
 static FLAKY: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Tests that failed in all runs of this process, each with the end of its output.
+static FAILED: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
 /// Profile of retries: none, or in CI one for each test without random seeds.
 #[derive(Clone, Copy, PartialEq)]
@@ -115,6 +122,7 @@ pub(crate) fn tests(profile: Profile, which: Which) -> Result {
     };
     let outcome = step(path_text(&program)?, &[&run, filter].concat(), env);
     note_flaky(&results);
+    note_failed(&results);
     outcome?;
     if which != Which::Long {
         // nextest does not run these.
@@ -153,8 +161,17 @@ fn note_flaky(results: &Path) {
     FLAKY.lock().expect("nobody panics with it").extend(flaky(&text));
 }
 
-/// Lists the tests that passed only in a retry.
-pub(crate) fn tell_flaky() {
+fn note_failed(results: &Path) {
+    let text = std::fs::read_to_string(results).unwrap_or_default();
+    FAILED.lock().expect("nobody panics with it").extend(failed(&text));
+}
+
+/// Lists the tests that failed, with the end of their output, because thousands of lines of other
+/// tests and builds may follow it; and the tests that passed only in a retry.
+pub(crate) fn tell_failed() {
+    for (test, output) in FAILED.lock().expect("nobody panics with it").iter() {
+        println!("\nFAILED: {test}\n{output}");
+    }
     let flaky = FLAKY.lock().expect("nobody panics with it");
     if flaky.is_empty() {
         return;
@@ -165,19 +182,41 @@ pub(crate) fn tell_flaky() {
     }
 }
 
+/// Returns the test cases of a JUnit report that have this element.
+fn cases<'a>(report: &'a str, element: &'a str) -> impl Iterator<Item = &'a str> {
+    report.split("<testcase").skip(1).filter(move |case| case.contains(element))
+}
+
+/// Returns the name of a test case as `crate::binary test`.
+fn name_of(case: &str) -> String {
+    let attribute = |name: &str| -> Option<&str> {
+        let (_, behind) = case.split_once(&format!(" {name}=\""))?;
+        Some(behind.split_once('"')?.0)
+    };
+    let part = |name| attribute(name).unwrap_or_default();
+    format!("{} {}", part("classname"), part("name"))
+}
+
 /// Returns the tests of a JUnit report that passed in a retry, each as `crate::binary test`.
 fn flaky(report: &str) -> Vec<String> {
-    let attribute = |case: &str, name: &str| -> Option<String> {
-        let (_, behind) = case.split_once(&format!(" {name}=\""))?;
-        Some(behind.split_once('"')?.0.to_string())
+    cases(report, "<flakyFailure").map(name_of).collect()
+}
+
+/// Returns the tests of a JUnit report that failed, with the last lines of their output.
+fn failed(report: &str) -> Vec<(String, String)> {
+    let output = |case: &str| {
+        let part = |element: &str| {
+            let (_, behind) = case.split_once(&format!("<{element}>"))?;
+            Some(behind.split_once(&format!("</{element}>"))?.0)
+        };
+        let text = [part("system-out"), part("system-err")].map(Option::unwrap_or_default).join("\n");
+        // In this order, because `&amp;lt;` stands for `&lt;`.
+        let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
+        let text = text.replace("&apos;", "'").replace("&amp;", "&");
+        let lines: Vec<String> = text.lines().map(|line| line.chars().take(LINE_TOLD).collect()).collect();
+        lines[lines.len().saturating_sub(LINES_TOLD)..].join("\n")
     };
-    let cases = report.split("<testcase").skip(1).filter(|case| case.contains("<flakyFailure"));
-    cases
-        .map(|case| {
-            let part = |name| attribute(case, name).unwrap_or_default();
-            format!("{} {}", part("classname"), part("name"))
-        })
-        .collect()
+    cases(report, "<failure").map(|case| (name_of(case), output(case))).collect()
 }
 
 #[cfg(test)]
@@ -195,6 +234,24 @@ mod tests {
         </testsuite></testsuites>"#;
         assert_eq!(flaky(report), ["karst-engine::ingest beside::second"]);
         assert!(flaky("").is_empty());
+    }
+
+    #[test]
+    fn a_test_that_failed_is_found_with_the_end_of_its_output() {
+        let many = "early\n".repeat(100);
+        let report = format!(
+            r#"<testcase name="first" classname="karst-engine::kill" time="0.1"></testcase>
+            <testcase name="second" classname="karst-engine::kill" time="0.1">
+                <failure type="test failure with exit code 101">text</failure>
+                <system-out>{many}out</system-out>
+                <system-err>left: &lt;1&gt; &amp;lt;</system-err>
+            </testcase>"#
+        );
+        let [(name, output)] = &failed(&report)[..] else { panic!("one test failed") };
+        assert_eq!(name, "karst-engine::kill second");
+        assert!(output.ends_with("early\nout\nleft: <1> &lt;"), "{output}");
+        assert_eq!(output.lines().count(), LINES_TOLD);
+        assert!(failed("").is_empty());
     }
 
     /// A failure of a test with random seeds is a finding, which a retry would lose.
