@@ -29,8 +29,10 @@ const WRITERS: usize = 4;
 const LIVES_OF_ONE: u64 = 25;
 /// Maximum number of acknowledged batches of a life.
 const BATCHES_AT_MOST: u64 = 1500;
-/// Time without output after which a life counts as hung.
+/// Time without output after which a life counts as hung, of an engine that is known to lock up.
 const SILENCE_AT_MOST: Duration = Duration::from_secs(120);
+/// That time of other engines: longer than a busy machine takes for the slowest sync or opening.
+const SILENCE_AT_MOST_OF_SOUND: Duration = Duration::from_secs(900);
 /// Number of batches a writer announces in advance, so that it need not announce each.
 const AHEAD: u64 = 16;
 /// The writer that does not log, in lives with an unlogged writer.
@@ -238,14 +240,18 @@ fn one(
         std::thread::sleep(Duration::from_millis(random.below(60)));
         child.kill().map_err(io)?;
     }
-    let mut status = heard.listen(&lines, &mut child, kill_after, in_order);
+    let may_hang = keeper.may_hang(life.engine(keeper.engines()));
+    let silence = if may_hang { SILENCE_AT_MOST } else { SILENCE_AT_MOST_OF_SOUND };
+    let mut status = heard.listen(&lines, &mut child, kill_after, in_order, silence);
+    let mut threads = String::new();
     if !matches!(status, Ok(Some(_))) {
+        threads = threads_of(child.id());
         let _ = child.kill();
         let killed = child.wait().map_err(io)?;
         // Not before the first acknowledgement, because a hang in opening may be caused by another
         // engine's database.
         let wrote = heard.acknowledged > 0;
-        if status == Ok(None) && wrote && keeper.may_hang(life.engine(keeper.engines())) {
+        if status == Ok(None) && wrote && may_hang {
             report.hung += 1;
             // The remaining lines are read because output from before the kill may still be in the
             // pipe.
@@ -253,7 +259,7 @@ fn one(
             status = Ok(Some(killed));
         }
     }
-    let hangs = || format!("it hangs: nothing was acknowledged for {SILENCE_AT_MOST:?}");
+    let hangs = || format!("it hangs: nothing was acknowledged for {silence:?}; its threads:{threads}");
     let status = status?.ok_or_else(hangs)?;
     if status.success() && in_order {
         report.closed += 1;
@@ -285,6 +291,16 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
     receiver
 }
 
+/// Returns the name of each thread of a process, and the function of the kernel that it waits in.
+fn threads_of(process: u32) -> String {
+    let mut threads = String::new();
+    for entry in std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten() {
+        let read = |file| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let _ = write!(threads, "\n{} in {}", read("comm").trim(), read("wchan").trim());
+    }
+    threads
+}
+
 /// The announcements of a life.
 struct Heard {
     at_least: Cut,
@@ -294,16 +310,17 @@ struct Heard {
 
 impl Heard {
     /// Listens until the process ends; ends it after `kill_after` acknowledgements. `None` if it
-    /// hangs.
+    /// hangs: it printed nothing for as long as `silence`.
     fn listen(
         &mut self,
         lines: &Receiver<String>,
         child: &mut Child,
         kill_after: u64,
         in_order: bool,
+        silence: Duration,
     ) -> Result<Option<ExitStatus>, String> {
         loop {
-            match lines.recv_timeout(SILENCE_AT_MOST) {
+            match lines.recv_timeout(silence) {
                 Ok(line) => self.take(&line)?,
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
