@@ -12,16 +12,16 @@ option_table! {
     /// Options of a compression library.
     CompressionOptions in Nested {
         window_bits: i32 = -14, mutable, kept, "zlib's window size as a power of two; negative for no header";
-        level: i32 = CompressionOptions::DEFAULT_LEVEL, mutable, honoured, "The library's level; 32767 is its default";
+        level: i32 = CompressionOptions::DEFAULT_LEVEL, mutable, honoured, "Compression level; 32767 for the library's default";
         strategy: i32 = 0, mutable, kept, "zlib's strategy";
-        max_compressed_bytes_per_kb: i32 = 896, mutable, kept, "Blocks that compress to more than this per 1024 bytes stay uncompressed";
-        max_dict_bytes: u32 = 0, mutable, honoured, "Largest dictionary of a table file in bytes; 0 for none";
-        zstd_max_train_bytes: u32 = 0, mutable, honoured, "Bytes of samples that zstd trains a dictionary on; 0 takes raw samples";
-        parallel_threads: u32 = 1, mutable, honoured, "Threads that compress the blocks of one table";
-        enabled: bool = false, mutable, honoured, "For bottommost_compression_opts: these options count";
-        max_dict_buffer_bytes: u64 = 0, mutable, honoured, "Bytes of data held back to sample a dictionary from; 0 for no limit";
+        max_compressed_bytes_per_kb: i32 = 896, mutable, kept, "Maximum compressed bytes per 1024 bytes; a block that compresses to more stays uncompressed";
+        max_dict_bytes: u32 = 0, mutable, honoured, "Maximum size in bytes of a table's dictionary; 0 for none";
+        zstd_max_train_bytes: u32 = 0, mutable, honoured, "Maximum bytes of samples that zstd trains a dictionary on; 0 takes raw samples";
+        parallel_threads: u32 = 1, mutable, honoured, "Number of threads that compress the blocks of one table";
+        enabled: bool = false, mutable, honoured, "Apply these options; it counts only in bottommost_compression_opts";
+        max_dict_buffer_bytes: u64 = 0, mutable, honoured, "Maximum bytes of data buffered to sample a dictionary from; 0 for no limit";
         use_zstd_dict_trainer: bool = true, mutable, honoured, "Train dictionaries instead of finalizing raw samples";
-        checksum: bool = false, mutable, kept, "Let zstd put its own checksum into each block";
+        checksum: bool = false, mutable, kept, "Let zstd add its own checksum to each block";
     }
     retired {}
     aliases {}
@@ -62,7 +62,7 @@ impl CompressionOptions {
 option_table! {
     /// Age from which on FIFO compaction moves files to colder storage.
     FileTemperatureAge in Nested {
-        temperature: FileTemperature = FileTemperature::Unknown, mutable, kept, "The temperature that files of this age get";
+        temperature: FileTemperature = FileTemperature::Unknown, mutable, kept, "Temperature of files of this age";
         age: u64 = 0, mutable, kept, "Age in seconds";
     }
     retired {}
@@ -75,9 +75,9 @@ option_table! {
         max_table_files_size: u64 = 1 << 30, mutable, honoured, "Table bytes above which the oldest file is deleted";
         age_for_warm: u64 = 0, mutable, kept, "Seconds after which a file becomes warm; superseded by file_temperature_age_thresholds";
         allow_compaction: bool = false, mutable, honoured, "Merge small files of L0";
-        file_temperature_age_thresholds: Vec<FileTemperatureAge> = Vec::new(), mutable, kept, "Temperatures by age, ages ascending";
+        file_temperature_age_thresholds: Vec<FileTemperatureAge> = Vec::new(), mutable, kept, "Temperatures of files by age, in ascending order of age";
         allow_trivial_copy_when_change_temperature: bool = false, mutable, kept, "Copy a file whole when only its temperature changes";
-        trivial_copy_buffer_size: u64 = 4096, mutable, kept, "Buffer of such a copy in bytes";
+        trivial_copy_buffer_size: u64 = 4096, mutable, kept, "Bytes of the buffer for copies that change the temperature";
         max_data_files_size: u64 = 0, mutable, honoured, "Table and blob bytes above which the oldest file is deleted; 0 counts tables only";
         use_kv_ratio_compaction: bool = false, mutable, kept, "Size merges of L0 by the ratio of keys to blob values";
     }
@@ -88,16 +88,16 @@ option_table! {
 option_table! {
     /// Options of universal compaction.
     UniversalOptions in Nested {
-        size_ratio: u32 = 1, mutable, honoured, "Percent by which the next sorted run may be larger and still join";
-        min_merge_width: u32 = 2, mutable, honoured, "Fewest sorted runs of one compaction";
-        max_merge_width: u32 = u32::MAX, mutable, honoured, "Most sorted runs of one compaction";
-        max_size_amplification_percent: u32 = 200, mutable, honoured, "Percent of the last run's size that newer runs may add";
-        compression_size_percent: i32 = -1, mutable, honoured, "Percent of the data that is compressed; negative for all";
-        max_read_amp: i32 = -1, mutable, honoured, "Most sorted runs; -1 takes level0_file_num_compaction_trigger, 0 decides by itself";
-        stop_style: CompactionStopStyle = CompactionStopStyle::TotalSize, mutable, honoured, "What the next run's size is compared with";
+        size_ratio: u32 = 1, mutable, honoured, "Percentage by which the next sorted run may be larger and still join";
+        min_merge_width: u32 = 2, mutable, honoured, "Minimum number of sorted runs in one compaction";
+        max_merge_width: u32 = u32::MAX, mutable, honoured, "Maximum number of sorted runs in one compaction";
+        max_size_amplification_percent: u32 = 200, mutable, honoured, "Maximum size of all newer runs as a percentage of the last run's size";
+        compression_size_percent: i32 = -1, mutable, honoured, "Percentage of the data that is compressed; negative for all";
+        max_read_amp: i32 = -1, mutable, honoured, "Maximum number of sorted runs; -1 takes level0_file_num_compaction_trigger, 0 derives it from the size of the data";
+        stop_style: CompactionStopStyle = CompactionStopStyle::TotalSize, mutable, honoured, "Size with which the next run's size is compared";
         incremental: bool = false, mutable, kept, "Compact a part of the key range at a time";
         allow_trivial_move: bool = false, mutable, honoured, "Move files that overlap nothing instead of rewriting them";
-        reduce_file_locking: bool = true, mutable, kept, "Lock the inputs of a waiting bottommost compaction late";
+        reduce_file_locking: bool = true, mutable, kept, "Lock the inputs of a bottommost compaction only when it runs";
     }
     retired {}
     aliases {}
@@ -106,9 +106,9 @@ option_table! {
 option_table! {
     /// Pinning of a table's metadata in the block cache.
     MetadataCacheOptions in Nested {
-        top_level_index_pinning: PinningTier = PinningTier::Fallback, fixed, honoured, "The top level of partitioned indexes and filters";
-        partition_pinning: PinningTier = PinningTier::Fallback, fixed, honoured, "Partitions of indexes and filters";
-        unpartitioned_pinning: PinningTier = PinningTier::Fallback, fixed, honoured, "Whole indexes and filters";
+        top_level_index_pinning: PinningTier = PinningTier::Fallback, fixed, honoured, "Tables whose top-level partitioned indexes and filters are pinned";
+        partition_pinning: PinningTier = PinningTier::Fallback, fixed, honoured, "Tables whose index and filter partitions are pinned";
+        unpartitioned_pinning: PinningTier = PinningTier::Fallback, fixed, honoured, "Tables whose unpartitioned indexes and filters are pinned";
     }
     retired {}
     aliases {}

@@ -296,11 +296,15 @@ const CACHE_PROPERTIES_WITHOUT_EFFECT: &[OptionInfo] = {
         }
     }
     &[
-        property("id", "string", "RocksDB's kind of cache, other than LRUCache"),
-        property("num_shard_bits", "int", "The number of its parts as a power of two"),
-        property("low_pri_pool_ratio", "double", "The part kept for entries of low priority"),
-        property("estimated_entry_charge", "size", "Bytes that an entry is thought to take"),
-        property("min_avg_entry_charge", "size", "Bytes that entries take on average at least"),
+        property("id", "string", "Name of RocksDB's cache, other than LRUCache"),
+        property("num_shard_bits", "int", "Number of the cache's shards, as a power of two"),
+        property(
+            "low_pri_pool_ratio",
+            "double",
+            "Fraction of the capacity reserved for entries of low priority",
+        ),
+        property("estimated_entry_charge", "size", "Estimated bytes of an entry"),
+        property("min_avg_entry_charge", "size", "Minimum of the average bytes of an entry"),
     ]
 };
 
