@@ -11,7 +11,7 @@ macro_rules! reads {
             /// Returns the value of a key of the default column family, as the transaction sees it.
             ///
             /// # Errors
-            #[doc = concat!("As [`Db::get_opt`](karst_engine::Db::get_opt); ", $refused, ".")]
+            #[doc = concat!("Those of [`Db::get_opt`](karst_engine::Db::get_opt); ", $refused, ".")]
             pub fn get(&self, options: &ReadOptions, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
                 self.get_cf(options, self.default_family(), key)
             }

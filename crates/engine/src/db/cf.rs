@@ -292,7 +292,7 @@ macro_rules! calls {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                #[doc = concat!("As [`Db::", stringify!($cf), "`].")]
+                #[doc = concat!("Those of [`Db::", stringify!($cf), "`].")]
                 pub fn $plain(&self, $($arg: impl AsRef<[u8]>),*) -> Result<()> {
                     self.db.$cf(&self.write, &self.family, $($arg),*)
                 }

@@ -117,7 +117,7 @@ macro_rules! calls {
                 /// With options, in the default column family.
                 ///
                 /// # Errors
-                #[doc = concat!("As [`Db::", stringify!($plain), "`], and as the options have it.")]
+                #[doc = concat!("Those of [`Db::", stringify!($plain), "`], and those of the options; see [`WriteOptions`].")]
                 pub fn $opt(&self, options: &WriteOptions, $($arg: impl AsRef<[u8]>),*) -> Result<()> {
                     self.$cf(options, &self.0.default_family, $($arg),*)
                 }
@@ -125,7 +125,7 @@ macro_rules! calls {
                 /// With options, in a column family.
                 ///
                 /// # Errors
-                #[doc = concat!("As [`Db::", stringify!($opt), "`], and if the column family was dropped or is of another database.")]
+                #[doc = concat!("Those of [`Db::", stringify!($opt), "`], and an error if the column family was dropped or is of another database.")]
                 pub fn $cf(&self, options: &WriteOptions, family: &ColumnFamily, $($arg: impl AsRef<[u8]>),*) -> Result<()> {
                     self.write_one(options, family, ($op)(family.0.id(), $($arg.as_ref()),*))
                 }

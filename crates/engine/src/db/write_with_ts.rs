@@ -62,7 +62,7 @@ macro_rules! calls_with_ts {
                 /// visible, and in the log.
                 ///
                 /// # Errors
-                #[doc = concat!("As [`Db::put`]. `InvalidArgument`: the column family has no timestamps, or `ts` is not as long as they are.")]
+                #[doc = concat!("Those of [`Db::put`]. `InvalidArgument`: the column family has no timestamps, or `ts` has another length than its timestamps.")]
                 pub fn $plain(&self, key: impl AsRef<[u8]>, ts: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     self.$cf(&WriteOptions::default(), &self.0.default_family, key, ts $(, $value)?)
                 }
@@ -70,7 +70,7 @@ macro_rules! calls_with_ts {
                 /// With options, in a column family.
                 ///
                 /// # Errors
-                #[doc = concat!("As [`Db::", stringify!($plain), "`], and as [`Db::put_cf`] has them.")]
+                #[doc = concat!("Those of [`Db::", stringify!($plain), "`] and of [`Db::put_cf`].")]
                 pub fn $cf(&self, options: &WriteOptions, family: &ColumnFamily, key: impl AsRef<[u8]>, ts: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     let found = self.one_with_ts(family, |batch| batch.$cf(family, key.as_ref(), ts.as_ref() $(, $value.as_ref())?));
                     self.write_with_ts(options, found)

@@ -101,7 +101,7 @@ macro_rules! moves {
     ($($plain:ident $plain_async:ident ($($key:ident)?) $(if $may:ident, $(#[$attribute:meta])*)?;)*) => {
         impl TtlIterator {
             $(
-                #[doc = concat!("As [`DbIterator::", stringify!($plain), "`].")]
+                #[doc = concat!("Moves the iterator like [`DbIterator::", stringify!($plain), "`].")]
                 ///
                 /// # Errors
                 /// Those of that call, and `Corruption` if the value has no write time.

@@ -361,7 +361,7 @@ macro_rules! calls_with_ttl {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                #[doc = concat!("As [`Db::", stringify!($plain), "`].")]
+                #[doc = concat!("Those of [`Db::", stringify!($plain), "`].")]
                 pub fn $plain(&self, $($key: impl AsRef<[u8]>,)* $($value: impl AsRef<[u8]>)?) -> Result<()> {
                     self.0.$plain($($key,)* $(self.stored($value.as_ref()))?)
                 }
@@ -369,7 +369,7 @@ macro_rules! calls_with_ttl {
                 /// The form of the call with options, in a column family.
                 ///
                 /// # Errors
-                #[doc = concat!("As [`Db::", stringify!($cf), "`].")]
+                #[doc = concat!("Those of [`Db::", stringify!($cf), "`].")]
                 pub fn $cf(&self, options: &WriteOptions, family: &ColumnFamily, $($key: impl AsRef<[u8]>,)* $($value: impl AsRef<[u8]>)?) -> Result<()> {
                     self.0.$cf(options, family, $($key,)* $(self.stored($value.as_ref()))?)
                 }

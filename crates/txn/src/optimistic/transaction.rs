@@ -359,7 +359,7 @@ macro_rules! writes {
                 /// Performs the write in a column family.
                 ///
                 /// # Errors
-                #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), "), and if the column family is of another database.")]
+                #[doc = concat!("Those of [`", stringify!($plain), "`](Self::", stringify!($plain), "), and `InvalidArgument` if the column family is of another database.")]
                 pub fn $cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     self.check_open()?;
                     let key = key.as_ref();
@@ -375,7 +375,7 @@ macro_rules! writes {
                 /// Performs the write without making the commit depend on the key.
                 ///
                 /// # Errors
-                #[doc = concat!("As [`", stringify!($cf), "`](Self::", stringify!($cf), ").")]
+                #[doc = concat!("Those of [`", stringify!($cf), "`](Self::", stringify!($cf), ").")]
                 pub fn $untracked(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     self.check_open()?;
                     self.check(family)?;

@@ -621,7 +621,7 @@ macro_rules! writes {
                 /// Performs the write in a column family.
                 ///
                 /// # Errors
-                #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
+                #[doc = concat!("Those of [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
                 pub fn $cf(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     // Not generic, so that it is compiled here and not in each crate that calls it.
                     fn tracked(own: &mut Transaction, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
@@ -642,7 +642,7 @@ macro_rules! writes {
                 /// snapshot.
                 ///
                 /// # Errors
-                #[doc = concat!("As [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
+                #[doc = concat!("Those of [`", stringify!($plain), "`](Self::", stringify!($plain), ").")]
                 pub fn $untracked(&mut self, family: &ColumnFamily, key: impl AsRef<[u8]> $(, $value: impl AsRef<[u8]>)?) -> Result<()> {
                     fn untracked(own: &mut Transaction, family: &ColumnFamily, key: &[u8] $(, $value: &[u8])?) -> Result<()> {
                         finish(own.locked(Caller::Thread, family, key, false, |batch| batch.$cf(family, key $(, $value)?)))
