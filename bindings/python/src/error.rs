@@ -7,12 +7,12 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-create_exception!(karstdb, Error, PyException, "KarstDB failed; the base of the others.");
+create_exception!(karstdb, Error, PyException, "Base class of KarstDB's exceptions.");
 create_exception!(
     karstdb,
     CallbackFailed,
     Error,
-    "An operator, a filter or a comparator raised; `__cause__` is what."
+    "A merge operator, compaction filter or comparator raised; `__cause__` is its exception."
 );
 
 /// Declares an exception for each kind of error, and maps errors to them.
@@ -45,19 +45,19 @@ kinds! {
     Corruption: Error, "The data on disk is damaged.";
     Io: Error, "The operating system or the device failed the operation.";
     NoSpace: Io, "The disk is full.";
-    InvalidArgument: Error, "A call or an option that makes no sense.";
-    NotSupported: Error, "KarstDB does not have it.";
-    NotFound: Error, "A database, a file or a column family that is not there.";
-    Incomplete: Error, "The answer is not in the cache, and storage was not to be read.";
-    LimitReached: Error, "A limit that was asked for was reached.";
-    TimedOut: Error, "It took longer than was allowed.";
-    Busy: Error, "Something else is at it.";
+    InvalidArgument: Error, "An argument or an option is invalid.";
+    NotSupported: Error, "KarstDB does not support the operation.";
+    NotFound: Error, "A database, a file or a column family does not exist.";
+    Incomplete: Error, "The answer is not in the cache, and the read options forbid reads of storage.";
+    LimitReached: Error, "The operation reached a limit that the caller set.";
+    TimedOut: Error, "The operation took longer than its timeout.";
+    Busy: Error, "Another transaction or write conflicts with the call.";
     Locked: Error, "Another process has the database open.";
-    TryAgain: Error, "It may work when tried again.";
-    Deadlock: Error, "Transactions wait for each other.";
+    TryAgain: Error, "Another operation changed or holds a resource; the same call may succeed later.";
+    Deadlock: Error, "Transactions wait for each other in a cycle.";
     Expired: Error, "The transaction has expired.";
     Closed: Error, "The database is closed.";
-    Panicked: Error, "A defect in KarstDB, or a write that a comparator raised on.";
+    Panicked: Error, "KarstDB panicked: a defect, or a comparator that raised during a write.";
 }
 
 /// Calls the engine, and turns a panic, such as of a comparator that raised, into an error.

@@ -104,19 +104,20 @@ __all__ = [
 ]
 
 def open(path, options=None, column_families=None, *, mode="rw", secondary_path=None, **named):
-    """Opens the database in ``path`` (``str``, ``bytes`` or a path), and makes it if it is missing
-    and ``mode`` is ``"rw"``.
+    """Opens the database in ``path`` (``str``, ``bytes`` or a path). With ``mode="rw"`` a missing
+    database is created.
 
-    ``options`` are RocksDB's by name, ``{"write_buffer_size": 1 << 20}`` or by keyword,
-    ``write_buffer_size=1 << 20``; or an option string, ``"write_buffer_size=1M"``; or ``Options``.
-    ``column_families`` are options by the names of families; those that are missing are made.
+    ``options`` holds RocksDB's options: a mapping, ``{"write_buffer_size": 1 << 20}``; an option
+    string, ``"write_buffer_size=1M"``; or ``Options``. An option may also be a keyword argument,
+    ``write_buffer_size=1 << 20``. ``column_families`` maps names of column families to their
+    options; missing column families are created.
     ``mode`` is ``"rw"``, ``"r"`` (read-only) or ``"secondary"``, which needs a ``secondary_path``.
     """
     return Rdict(path, options, column_families, mode=mode, secondary_path=secondary_path, **named)
 
 
 def _set_option(self, name):
-    """``options.set_max_open_files(500)`` and ``options.create_if_missing(True)``."""
+    """Setters by option name: ``set_max_open_files(500)`` and ``create_if_missing(True)``."""
     option = name.removeprefix("set_")
     if not Options._knows(option):
         raise AttributeError(f"Options has no {name}: there is no option {option}")
@@ -124,24 +125,27 @@ def _set_option(self, name):
 
 
 def _get(self, key, default=None, *, snapshot=None, **read):
-    """The value of ``key``, or ``default``. ``read`` are options of the read, by RocksDB's names."""
+    """Returns the value of ``key``, or ``default``.
+
+    ``read`` holds read options by RocksDB's names.
+    """
     value = self._get(key, snapshot, read)
     return default if value is None else value
 
 
 async def _get_async(self, key, default=None, *, snapshot=None, **read):
-    """As ``get``, for a task of asyncio: many may be under way at once in one thread."""
+    """Coroutine form of ``get``. One thread can have many in progress."""
     value = await _drive(self._get_operation(key, snapshot, read))
     return default if value is None else value
 
 
 async def _multi_get_async(self, keys, snapshot=None, **read):
-    """As ``multi_get``."""
+    """Coroutine form of ``multi_get``."""
     return await _drive(self._multi_get_operation(list(keys), snapshot, read))
 
 
 async def _write_async(self, batch, *, sync=False, disable_wal=False, write_opt=None):
-    """As ``write``. When the task is cancelled the batch is written whole or not at all."""
+    """Coroutine form of ``write``. A cancelled task writes the whole batch or none of it."""
     await _drive(self._write_operation(batch, sync, disable_wal, write_opt))
 
 
@@ -149,9 +153,11 @@ _NO_DEFAULT = object()
 
 
 def _pop(self, key, default=_NO_DEFAULT, **write):
-    """Removes ``key`` and returns its value; without one ``default``, or a ``KeyError``.
+    """Removes ``key`` and returns its value.
 
-    ``write`` says how, as for ``delete``. Two calls of the engine: another thread may come between.
+    A missing key returns ``default``, or raises ``KeyError`` if there is no default. ``write`` holds
+    write options, as for ``delete``. Reading and removing are two steps, between which another
+    thread may write the key.
     """
     value = self.get(key)
     if value is None:
@@ -163,9 +169,10 @@ def _pop(self, key, default=_NO_DEFAULT, **write):
 
 
 def _setdefault(self, key, default, **write):
-    """The value of ``key``, which is set to ``default`` if it has none.
+    """Returns the value of ``key``; a missing key is first set to ``default``.
 
-    ``write`` says how, as for ``put``. Two calls of the engine: another thread may come between.
+    ``write`` holds write options, as for ``put``. Reading and writing are two steps, between which
+    another thread may write the key.
     """
     value = self.get(key)
     if value is None:
@@ -175,9 +182,9 @@ def _setdefault(self, key, default, **write):
 
 
 def _update(self, entries, **write):
-    """Sets the keys of a mapping, or of pairs of a key and a value: all of them at once.
+    """Writes the entries of a mapping, or of an iterable of key-value pairs, in one batch.
 
-    ``write`` says how, as for ``write``.
+    ``write`` holds write options, as for the method ``write``.
     """
     pairs = ((key, entries[key]) for key in entries.keys()) if hasattr(entries, "keys") else entries
     batch = WriteBatch(self)
@@ -187,8 +194,10 @@ def _update(self, entries, **write):
 
 
 def _clear(self, **write):
-    """Removes every key: a range from the first to the last one, or in a database that locks keys
-    one after the other. ``write`` says how, as for ``write``."""
+    """Removes every key by one range deletion, or, in a database that locks keys, key by key.
+
+    ``write`` holds write options, as for the method ``write``.
+    """
     first = next(self.keys(), None)
     if first is None:
         return
@@ -209,59 +218,64 @@ def _clear(self, **write):
 
 
 def _snapshot_get(self, key, default=None, column_family=None, **read):
-    """The value that ``key`` had, or ``default``: in the family that the snapshot was taken from."""
+    """Returns the value of ``key`` in the snapshot, or ``default``.
+
+    Without ``column_family`` the key is looked up in the column family that the snapshot was taken
+    from. ``read`` holds read options by RocksDB's names.
+    """
     value = self._get(key, read, column_family)
     return default if value is None else value
 
 
 async def _put_async(self, key, value, *, sync=False, disable_wal=False, write_opt=None):
-    """As ``put``."""
+    """Coroutine form of ``put``."""
     batch = WriteBatch()
     batch.put(key, value, self)
     await self.write_async(batch, sync=sync, disable_wal=disable_wal, write_opt=write_opt)
 
 
 async def _delete_async(self, key, *, sync=False, disable_wal=False, write_opt=None):
-    """As ``delete``."""
+    """Coroutine form of ``delete``."""
     batch = WriteBatch()
     batch.delete(key, self)
     await self.write_async(batch, sync=sync, disable_wal=disable_wal, write_opt=write_opt)
 
 
 async def _merge_async(self, key, operand, *, sync=False, disable_wal=False, write_opt=None):
-    """As ``merge``."""
+    """Coroutine form of ``merge``."""
     batch = WriteBatch()
     batch.merge(key, operand, self)
     await self.write_async(batch, sync=sync, disable_wal=disable_wal, write_opt=write_opt)
 
 
 async def _delete_range_async(self, begin, end, *, sync=False, disable_wal=False, write_opt=None):
-    """As ``delete_range``."""
+    """Coroutine form of ``delete_range``."""
     batch = WriteBatch()
     batch.delete_range(begin, end, self)
     await self.write_async(batch, sync=sync, disable_wal=disable_wal, write_opt=write_opt)
 
 
 async def _flush_async(self):
-    """As ``flush``."""
+    """Coroutine form of ``flush``."""
     await _drive(self._flush_operation())
 
 
 async def _compact_range_async(
     self, begin=None, end=None, *, bottommost_level_compaction="if_have_compaction_filter"
 ):
-    """As ``compact_range``."""
+    """Coroutine form of ``compact_range``."""
     await _drive(self._compact_range_operation(begin, end, bottommost_level_compaction))
     self._filtered()
 
 
 async def _verify_checksum_async(self):
-    """As ``verify_checksum``."""
+    """Coroutine form of ``verify_checksum``."""
     await _drive(self._verify_checksum_operation())
 
 
 async def _close_async(self):
-    """As ``close``, and ``async with`` does it. It goes on when the task is cancelled."""
+    """Coroutine form of ``close``, called by ``async with``. A started close continues if the task
+    is cancelled."""
     await _drive(self._close_operation())
 
 

@@ -1,7 +1,7 @@
 """Drives KarstDB's futures on asyncio's event loops.
 
-An operation is polled by the task that awaits it. What wakes it writes one byte to a socket that
-the event loop listens to; no thread waits for it.
+An operation is polled by the task that awaits it. Its wake-up writes one byte to a socket that the
+event loop listens to; no thread waits for it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What databases and transactions have in common: entries in order, as iterators of Python's."""
+"""Python iterators over entries in key order, shared by databases and transactions."""
 
 from ._asyncio import drive
 
@@ -6,7 +6,7 @@ _AT_A_TIME = 128
 
 
 def attach(to, *methods):
-    """Makes functions, which are named with an underscore, methods of a class without it."""
+    """Adds functions to a class as methods, without the leading underscore of their names."""
     for method in methods:
         name = method.__name__.lstrip("_")
         method.__name__ = method.__qualname__ = name
@@ -14,7 +14,7 @@ def attach(to, *methods):
 
 
 def _after(prefix):
-    """The first key after all that begin with ``prefix``; ``None`` if there is none."""
+    """Returns the smallest key above all keys with ``prefix``; ``None`` if there is no bound."""
     kept = bytes(prefix).rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
@@ -28,11 +28,12 @@ def _cursor(self, prefix, lower, upper, more):
 
 
 def _items(self, backwards=False, from_key=None, *, prefix=None, lower=None, upper=None, **more):
-    """The entries in order: of all keys, of a prefix, or from ``lower`` up to but without ``upper``.
+    """Iterates over entries in key order: all, those with ``prefix``, or those from ``lower``,
+    inclusive, to ``upper``, exclusive.
 
-    They are those of the moment of the call. ``from_key`` is where to begin, and ``more`` are
-    ``snapshot=`` and options of the read, by RocksDB's names.
-    Of a transaction they are those that it sees, and ``column_family=`` says of which family.
+    The iterator reads the state at the time of the call. ``from_key`` is the key at which it
+    starts. ``more`` holds ``snapshot=`` and read options by RocksDB's names. The iterator of a
+    transaction includes the transaction's own writes; ``column_family=`` selects the column family.
     """
     cursor = _cursor(self, prefix, lower, upper, more)
     if from_key is not None:
@@ -53,17 +54,17 @@ def _entries(cursor, backwards):
 
 
 def _keys(self, *args, **named):
-    """The keys of ``items``."""
+    """Iterates over keys; the arguments are those of ``items``."""
     return (key for key, _ in self.items(*args, **named))
 
 
 def _values(self, *args, **named):
-    """The values of ``items``."""
+    """Iterates over values; the arguments are those of ``items``."""
     return (value for _, value in self.items(*args, **named))
 
 
 def _items_async(self, backwards=False, from_key=None, *, prefix=None, lower=None, upper=None, **more):
-    """As ``items``, for ``async for``: the entries are those of the moment of this call, too."""
+    """Asynchronous form of ``items``, for ``async for``; reads the state at the time of the call."""
     return _entries_async(_cursor(self, prefix, lower, upper, more), backwards, from_key)
 
 

@@ -1,4 +1,4 @@
-"""The part of transactions that is written in Python."""
+"""Methods of ``Transaction`` that are written in Python: ``get`` and coroutine forms."""
 
 from ._asyncio import drive
 from ._karstdb import Transaction
@@ -6,7 +6,7 @@ from ._methods import attach, attach_entries
 
 
 def _get(self, key, default=None, column_family=None, *, snapshot=None, **read):
-    """The value of ``key`` as the transaction sees it, or ``default``."""
+    """Returns the value of ``key``, the transaction's own writes included, or ``default``."""
     value = self._get(key, snapshot, read, column_family)
     return default if value is None else value
 
@@ -19,48 +19,48 @@ def _getitem(self, key):
 
 
 async def _get_async(self, key, default=None, column_family=None, *, snapshot=None, **read):
-    """As ``get``, for a task of asyncio. Calls of one transaction take turns."""
+    """Coroutine form of ``get``. Calls of one transaction run one after the other."""
     value = await drive(self._get_operation(key, snapshot, read, column_family))
     return default if value is None else value
 
 
 async def _multi_get_async(self, keys, column_family=None, *, snapshot=None, **read):
-    """As ``multi_get``."""
+    """Coroutine form of ``multi_get``."""
     return await drive(self._multi_get_operation(list(keys), snapshot, read, column_family))
 
 
 async def _get_for_update_async(self, key, column_family=None, *, exclusive=True, snapshot=None, **read):
-    """As ``get_for_update``: a task that waits for a lock holds up no other."""
+    """Coroutine form of ``get_for_update``. Waiting for a lock does not block other tasks."""
     return await drive(self._get_for_update_operation(key, exclusive, snapshot, read, column_family))
 
 
 async def _put_async(self, key, value, column_family=None):
-    """As ``put``."""
+    """Coroutine form of ``put``."""
     await drive(self._put_operation(key, value, column_family))
 
 
 async def _delete_async(self, key, column_family=None):
-    """As ``delete``."""
+    """Coroutine form of ``delete``."""
     await drive(self._delete_operation(key, column_family))
 
 
 async def _merge_async(self, key, operand, column_family=None):
-    """As ``merge``."""
+    """Coroutine form of ``merge``."""
     await drive(self._merge_operation(key, operand, column_family))
 
 
 async def _prepare_async(self):
-    """As ``prepare``. It goes on when the task is cancelled."""
+    """Coroutine form of ``prepare``. A started prepare continues if the task is cancelled."""
     await drive(self._prepare_operation())
 
 
 async def _commit_async(self):
-    """As ``commit``. When the task is cancelled, everything was or will be written, or nothing."""
+    """Coroutine form of ``commit``. A cancelled task writes the whole transaction or none of it."""
     await drive(self._commit_operation())
 
 
 async def _rollback_async(self):
-    """As ``rollback``. It goes on when the task is cancelled."""
+    """Coroutine form of ``rollback``. A started rollback continues if the task is cancelled."""
     await drive(self._rollback_operation())
 
 
