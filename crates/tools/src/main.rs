@@ -29,14 +29,14 @@ type Tool = fn(&[String]) -> Result<(), Fault>;
 
 /// The tools that parse their command lines themselves, like RocksDB's tools.
 const TOOLS: [(&str, &str, Tool); 4] = [
-    ("bench", "Workloads that write and read, with db_bench's flags and output", bench::run),
+    ("bench", "Run workloads that write and read, with db_bench's flags and output", bench::run),
     (
         "stress",
-        "Write, kill and verify a database on your own disk, as RocksDB's db_stress does",
+        "Write to a database, kill its process and verify its contents, as RocksDB's db_stress does",
         stress::run,
     ),
-    ("ldb", "Look into a database or change it, as RocksDB's ldb does", ldb::run),
-    ("sst_dump", "Look into table files, as RocksDB's sst_dump does", sst_dump::run),
+    ("ldb", "Print or change the contents of a database, as RocksDB's ldb does", ldb::run),
+    ("sst_dump", "Print or verify table files, as RocksDB's sst_dump does", sst_dump::run),
 ];
 
 fn command() -> Command {
@@ -44,11 +44,11 @@ fn command() -> Command {
         let rest = Arg::new("arguments").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true);
         Command::new(name).about(about).disable_help_flag(true).arg(rest)
     });
-    let help = Command::new("help").about("Say more of a command").arg(Arg::new("command"));
+    let help = Command::new("help").about("Print the help of a command").arg(Arg::new("command"));
     Command::new("karst")
         .about("The tools of KarstDB, for its databases and RocksDB's")
         .version(env!("CARGO_PKG_VERSION"))
-        .after_help("`karst COMMAND --help` says more.")
+        .after_help("`karst COMMAND --help` prints the help of a command.")
         .disable_help_subcommand(true)
         .subcommand_required(true)
         .arg_required_else_help(true)

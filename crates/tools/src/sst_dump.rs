@@ -20,16 +20,16 @@ const HELP: &str =
 
   check      iterate over every entry (the default)
   scan       print every entry
-  raw        write all that is in the file to NAME_dump.txt
+  raw        write the whole contents of the file to NAME_dump.txt
   verify     verify the checksum of every block
-  identify   say which files are tables
+  identify   list the files that are tables
   none       open only; for --show_properties
 
-  --from=KEY, --to=KEY, --prefix=KEY, --read_num=N    what of the entries, for check and scan
+  --from=KEY, --to=KEY, --prefix=KEY, --read_num=N    selection of entries, for check and scan
   --input_key_hex                                     keys are given as 0x6B31
   --output_hex                                        keys and values are printed as hex
   --show_properties                                   print the table's properties
-  --dump_dir=DIRECTORY                                where raw writes; beside the file if not given
+  --dump_dir=DIRECTORY                                directory of raw's output; default: the file's directory
 ";
 
 const COMMANDS: [&str; 6] = ["check", "scan", "raw", "verify", "identify", "none"];
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
     }
     let file = args
         .take_value("file")
-        .ok_or_else(|| Fault::Usage("--file must be given; `karst sst_dump --help` says more".into()))?;
+        .ok_or_else(|| Fault::Usage("--file must be given; see `karst sst_dump --help`".into()))?;
     let command = args.take_value("command").unwrap_or_else(|| "check".into());
     let input = Form::hex_if(args.take_flag("input_key_hex")?);
     let selection = Selection {

@@ -16,18 +16,24 @@ use std::time::{Duration, Instant};
 
 const ABOUT: &str = "Read all files of a database and verify their checksums";
 const HELP: &str = "\
-Reads MANIFEST, OPTIONS, tables, blob files and logs, and verifies every checksum in them. Nothing is
-changed, and the database need not be in a state in which it can be opened. It should not be written
-to meanwhile. Ends with exit code 1 if a file is damaged or missing, and says which, and where.
+Reads MANIFEST, OPTIONS, tables, blob files and logs, and verifies every checksum in them. The program
+changes no file, and works on databases that cannot be opened. No process should write to the database
+meanwhile. The exit code is 1 if a file is damaged or missing; each such file is printed with the offset
+of the damage.
 
-With --schedule the files are read again each PERIOD, until a round finds damage. The database may be
-written to: where a round finds damage it is done once more, and what both found is damage. A file that
-the database has removed meanwhile is missed by the first only.";
+With --schedule the files are read again each PERIOD, until a round finds damage. A process may then
+write to the database: a round that finds damage is repeated, and only damage that both rounds found is
+reported. A file that the database removed between them is missing in the first round only.";
 
 /// Returns the definition of the command line.
 pub(crate) fn command() -> Command {
     let db = Arg::new("DB").value_parser(value_parser!(PathBuf)).help("The database's directory");
-    let named = db.clone().id("db").long("db").value_name("DB").help("The same, as ldb has it");
+    let named = db
+        .clone()
+        .id("db")
+        .long("db")
+        .value_name("DB")
+        .help("The database's directory, as an option like ldb's");
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue);
     let of = |name: &'static str, alias: &'static str, value: &'static str| {
         Arg::new(name).long(name).alias(alias).value_name(value)
@@ -38,20 +44,23 @@ pub(crate) fn command() -> Command {
         .long_about(HELP)
         .arg(db.required_unless_present("db").conflicts_with("db"))
         .arg(named)
-        .arg(json.help("Say what was found as one JSON object on standard output"))
+        .arg(json.help("Print the report as one JSON object on standard output"))
         .arg(
             Arg::new("schedule")
                 .long("schedule")
                 .value_name("PERIOD")
                 .value_parser(Span::parse_flag)
-                .help("Verify again each PERIOD (such as 30s, 15m or 24h), until there is damage"),
+                .help("Verify again each PERIOD (such as 30s, 15m or 24h), until a round finds damage"),
         )
-        .arg(of("db-paths", "db_paths", "DIRECTORY,...").help("Where tables are, if not only in DB"))
-        .arg(of("cf-paths", "cf_paths", "FAMILY=DIRECTORY,...;...").help("The same of column families"))
+        .arg(of("db-paths", "db_paths", "DIRECTORY,...").help("Directories of tables besides DB"))
+        .arg(
+            of("cf-paths", "cf_paths", "FAMILY=DIRECTORY,...;...")
+                .help("Directories of tables, by column family"),
+        )
         .arg(
             limit
                 .value_parser(value_parser!(u64).range(1..))
-                .help("Read so many bytes in a second at most, on average"),
+                .help("Limit on the average number of bytes read per second"),
         )
 }
 

@@ -47,7 +47,7 @@ const HELP: &str = "karst bench [--FLAG[=VALUE] ...]
 
 Writes and reads a database with db_bench's workloads and prints db_bench's result lines.
 Without --db the database is made in a temporary directory and removed afterwards.
-With --json a line of JSON says what was run, and one follows for each run of a workload.
+With --json the output is a line of JSON with the settings, and one for each run of a workload.
 ";
 
 /// Runs the program with the arguments after `bench`.

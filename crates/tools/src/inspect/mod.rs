@@ -14,16 +14,21 @@ use crate::output::{Fault, say};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use std::path::PathBuf;
 
-const ABOUT: &str = "The tree as a picture: levels, files, filters, and what a lookup costs";
+const ABOUT: &str = "Show the tree as a picture: levels, files, filters, and the cost of a lookup";
 const HELP: &str = "\
-Shows levels, files, sizes, key ranges, filters, compression and blob files of a database, and what
-a point lookup in it costs in reads. The database is only read, and its logs are not replayed:
-of entries that are in a log and in no table yet it says how many there are.";
+Shows levels, files, sizes, key ranges, filters, compression and blob files of a database, and the
+number of reads that a point lookup takes. The database is only read, and its logs are not replayed:
+entries that are only in a log are counted.";
 
 /// Returns the definition of the command line.
 pub(crate) fn command() -> Command {
     let db = Arg::new("DB").value_parser(value_parser!(PathBuf)).help("The database's directory");
-    let named = db.clone().id("db").long("db").value_name("DB").help("The same, as ldb has it");
+    let named = db
+        .clone()
+        .id("db")
+        .long("db")
+        .value_name("DB")
+        .help("The database's directory, as an option like ldb's");
     let html = Arg::new("html").long("html").value_name("FILE").value_parser(value_parser!(PathBuf));
     let width = Arg::new("width")
         .long("width")
@@ -34,8 +39,8 @@ pub(crate) fn command() -> Command {
         .long_about(HELP)
         .arg(db.required_unless_present("db").conflicts_with("db"))
         .arg(named)
-        .arg(html.help("Write a page that any browser shows, with no further files"))
-        .arg(width.default_value("72").help("How wide the picture of the key space is"))
+        .arg(html.help("Write the picture as one self-contained HTML page"))
+        .arg(width.default_value("72").help("Width of the picture of the key space"))
 }
 
 /// Runs the program.

@@ -34,7 +34,7 @@ const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
   deleterange BEGIN END
   load [--create_if_missing] [--disable_wal] [--bulk_load] [--compact]
                            lines `KEY ==> VALUE`, as dump prints them, from standard input
-  write_extern_sst FILE    the same lines, in the order of the keys, into a table file; the database says how it is written
+  write_extern_sst FILE    lines as for load, in key order, into a table file with the database's options
   ingest_extern_sst FILE [--move_files] [--snapshot_consistency=false] [--allow_global_seqno=false]
                          [--allow_blocking_flush=false] [--ingest_behind] [--create_if_missing]
   compact [--from=KEY] [--to=KEY]
@@ -50,30 +50,30 @@ const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
                            range tombstones in table files
   get_property NAME
   approxsize --from=KEY --to=KEY
-                           bytes of files that are about these keys
-  repair                   makes a database of what can be read; what cannot be is moved to lost/
+                           approximate bytes of files that these keys take up
+  repair                   makes a database of all readable files; unreadable files are moved to lost/
   unsafe_remove_sst_file NUMBER
-                           takes a table out of the tree, for a database that does not open because of it
+                           removes a table from the tree, for a database that does not open because of it
   checkpoint --checkpoint_dir=DIRECTORY
   backup --backup_dir=DIRECTORY [--num_threads=N]
   restore --backup_dir=DIRECTORY [--num_threads=N]
-                           makes the database what it was at the latest backup
+                           restores the database from the latest backup
 
-  --column_family=NAME     the column family that the command is about; default: default
+  --column_family=NAME     the command's column family; default: default
   --secondary_path=DIRECTORY
                            scan, dump, get, multi_get and idump read as a secondary instance, which writes its LOG there
-  --ttl                    put, batchput, get, multi_get, scan and dump: values have the time of their write
-                           behind them; --timestamp and the others say which are shown, and show it
+  --ttl                    put, batchput, get, multi_get, scan and dump: values end with the time of their
+                           write; --timestamp prints it, --start_time and --end_time select values by it
   --hex, --key_hex, --value_hex
                            keys and values are given and printed as 0x6B31
   --try_load_options=false do not read the OPTIONS file
-  --ignore_unknown_options accept an OPTIONS file with options that are not known
+  --ignore_unknown_options accept an OPTIONS file with unknown options
   --damaged_options=use_older|ignore
-                           where the newest OPTIONS file cannot be used: take the newest older one, or none
+                           if the newest OPTIONS file cannot be used: take the newest older one, or none
   --db_paths=DIRECTORY[:BYTES],...
-                           where tables are, if not in the database's directory only; no file of the database says it
+                           directories of tables besides the database's; no file of the database records them
   --cf_paths=FAMILY=DIRECTORY[:BYTES],...[;FAMILY=...]
-                           the same of column families that have directories of their own
+                           directories of tables, by column family
 
 Commands that write also take options of the database: --bloom_bits, --fix_prefix_len, --compression_type,
 --compression_max_dict_bytes, --block_size, --auto_compaction, --db_write_buffer_size, --write_buffer_size, --file_size,

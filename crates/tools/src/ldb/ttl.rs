@@ -107,7 +107,7 @@ impl Buckets {
 /// Splits a stored value into value and time.
 fn value_and_time(stored: &[u8]) -> Result<(&[u8], i32), Fault> {
     let parts = stored.split_last_chunk::<{ DbWithTtl::STAMP_BYTES }>();
-    let missing = || "a value has no time behind it, and --ttl wants one".to_string();
+    let missing = || "a value does not end with a write time, which --ttl needs".to_string();
     let (value, time) = parts.ok_or_else(missing)?;
     Ok((value, i32::from_le_bytes(*time)))
 }

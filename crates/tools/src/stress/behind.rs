@@ -205,7 +205,7 @@ impl Behind {
         match iter.valid() {
             false => Ok(()),
             true => Err(Wrong::Mismatch(format!(
-                "by an iterator: column family {NAME}, key {}: expected nothing, as nobody wrote it",
+                "by an iterator: column family {NAME}, key {}: expected nothing, as it was never written",
                 iter.key().escape_ascii()
             ))),
         }

@@ -73,7 +73,7 @@ pub(crate) fn check_left(db: &Path) -> Result<(), Wrong> {
             check(&directory, number)?;
         } else if Db::open_read_only(&directory, &Options::new()).is_ok() {
             return Err(Wrong::Mismatch(format!(
-                "of {}: a load that came to no end is a database",
+                "of {}: an unfinished load can be opened as a database",
                 directory.display()
             )));
         }

@@ -50,14 +50,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const HELP: &str = "karst stress [--FLAG[=VALUE] ...]
 
 Writes, reads, flushes and compacts a database with many threads and futures, kills the process (SIGKILL) at random moments, opens the
-database again with other random options, verifies every key, and goes on. What must be in the database is kept in files
-outside of it: a write that was acknowledged must be there after a kill, one that was under way must be there whole or not at all.
+database again with other random options, verifies every key, and starts over. The expected state is kept in files outside of the
+database: after a kill every acknowledged write must be found, and every write in progress must be found whole or not at all.
 
   karst stress -db=/mnt/disk/stress -duration=2h     on your own disk
-  karst stress -duration=10m -seed=7 -json           the same draws each time, and a report for machines
+  karst stress -duration=10m -seed=7 -json           repeats the draws of seed 7, and reports in JSON
 
-A run on a directory that an earlier one has left goes on with what is there. It ends with a report, and with exit code 1 if something was
-wrong: then it says which key of which column family, what was expected and what was found, and how to look again; nothing is removed.
+A run in the directory of an earlier run continues with its database. A run ends with a report. If a check failed, the exit code is 1,
+and the report names the key and the column family, the expected and the found value, and the command that verifies again; the run then
+removes nothing.
 ";
 
 /// Runs the program with the arguments after `stress`.
@@ -91,7 +92,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
         false => say!("{}", report.text().trim_end())?,
     }
     if report.failure.is_some() {
-        return Err(Fault::Failed("the database is not what it must be; see the report".into()));
+        return Err(Fault::Failed("the database differs from its expected state; see the report".into()));
     }
     if made {
         remove(&place.db)?;
@@ -122,7 +123,7 @@ fn prepare(flags: &Flags, place: &Site) -> Result<u64, String> {
             Shape { seed: if flags.seed == 0 { shape.seed } else { flags.seed }, families, lanes, rows };
         if wanted != shape {
             return Err(format!(
-                "{}: it was made with -seed={}, {} column families, {} threads and futures, {} keys; go on with these, or begin anew with -destroy_db_initially",
+                "{}: the database was made with -seed={}, {} column families, {} threads and futures, {} keys; continue with these, or start over with -destroy_db_initially",
                 place.db.display(),
                 shape.seed,
                 shape.families,
@@ -136,7 +137,7 @@ fn prepare(flags: &Flags, place: &Site) -> Result<u64, String> {
     let is_empty = std::fs::read_dir(&place.db).map_or(true, |mut entries| entries.next().is_none());
     if !is_empty {
         return Err(format!(
-            "{}: there is something, and no expected state of it in {}; give another -db, or -destroy_db_initially if it is a database that may go",
+            "{}: the directory is not empty, and {} holds no expected state for it; give another -db, or -destroy_db_initially to remove the database",
             place.db.display(),
             place.expected.display()
         ));

@@ -72,7 +72,10 @@ impl Site {
         let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         let [seed, families, lanes, rows] = numbers[..] else {
-            return Err(format!("{}: it does not say what was expected of the database", path.display()));
+            return Err(format!(
+                "{}: the file does not describe the expected state of a database",
+                path.display()
+            ));
         };
         Ok(Shape { seed, families: families as usize, lanes: lanes as usize, rows: rows as usize })
     }

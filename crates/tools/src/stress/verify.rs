@@ -25,14 +25,14 @@ pub(crate) fn decide(calls: &Calls, expected: &Expected, counts: &Counts, seed: 
     let mut found = BTreeSet::new();
     for name in db.get_all_prepared_transactions() {
         let text = name.escape_ascii().to_string();
-        let unknown = || Wrong::Mismatch(format!("of prepared transactions: nobody prepared {text}"));
+        let unknown = || Wrong::Mismatch(format!("of prepared transactions: {text} was never prepared"));
         let (lane, operation) =
             named(&name).filter(|(lane, _)| *lane < expected.shape.lanes).ok_or_else(unknown)?;
         let head = expected.head(lane);
         let pending = expected.undecided(lane).map(|(operation, _)| operation);
         if head.ended >= operation || pending != Some(operation) {
             return Err(Wrong::Mismatch(format!(
-                "of prepared transactions: {text} is there again, after it was decided"
+                "of prepared transactions: {text} was decided, and is found prepared"
             )));
         }
         let commit = match head.deciding == operation {
@@ -66,7 +66,7 @@ pub(crate) fn decide(calls: &Calls, expected: &Expected, counts: &Counts, seed: 
         let lost = head.prepared == operation && head.ended < operation && head.deciding != operation;
         if lost && !found.contains(&(lane, operation)) {
             return Err(Wrong::Mismatch(format!(
-                "of prepared transactions: {} was acknowledged and is not there",
+                "of prepared transactions: {} was acknowledged and is missing",
                 name_of(lane, operation)
             )));
         }
@@ -241,7 +241,7 @@ fn check_all(
     match by_key.first_key_value() {
         None => Ok(()),
         Some((key, value)) => Err(Wrong::Mismatch(format!(
-            "by {way}: column family {}, key {}: expected nothing, as nobody wrote it, found {}",
+            "by {way}: column family {}, key {}: expected nothing, as it was never written, found {}",
             family_name(family),
             key.escape_ascii(),
             shown(Some(value))
@@ -258,6 +258,8 @@ pub(crate) fn check_files(db: &Db) -> Result<(), Wrong> {
     let left: Vec<&String> = names.iter().filter(|name| is_data(name) && !needed(name)).collect();
     match left.is_empty() {
         true => Ok(()),
-        false => Err(Wrong::Mismatch(format!("of files after closing: nobody needs {left:?}"))),
+        false => Err(Wrong::Mismatch(format!(
+            "of files after closing: {left:?} are obsolete and were not removed"
+        ))),
     }
 }

@@ -198,7 +198,7 @@ impl Run<'_> {
         let most = self.flags.hang_after.0;
         let most = if heard.opened && asked.is_none() { most } else { most * PATIENCE };
         if heard.changed.elapsed() > most {
-            return Err(format!("it hangs: nothing has ended for {most:?}; the process is killed"));
+            return Err(format!("the process hangs: no operation has ended for {most:?}; it is killed"));
         }
         Ok(())
     }
