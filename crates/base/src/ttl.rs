@@ -107,7 +107,7 @@ pub fn parts(stored: &[u8]) -> Option<(&[u8], [u8; STAMP_BYTES])> {
 fn without_stamp(stored: &[u8]) -> Result<&[u8], MergeFailed> {
     parts(stored)
         .map(|(value, _)| value)
-        .ok_or_else(|| MergeFailed("a value or an operand has no time behind it".into()))
+        .ok_or_else(|| MergeFailed("a value or an operand does not end with a write time".into()))
 }
 
 /// A user's operator for values with times.

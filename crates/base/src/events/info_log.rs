@@ -221,7 +221,7 @@ impl Shared {
                     let now = Date(env.unix_time());
                     let _ = writeln!(
                         queue.text,
-                        "{now} 0 [WARN] {dropped} lines were dropped: the disk did not take them"
+                        "{now} 0 [WARN] {dropped} lines were dropped, because writes to LOG were too slow"
                     );
                 }
                 std::mem::take(&mut queue.text)
@@ -249,7 +249,7 @@ impl Sink {
         // next lines report the outcome.
         match file.append(text.as_bytes()) {
             Ok(()) => self.fails = false,
-            Err(e) => self.failed("the LOG file cannot be written; going on without", &e),
+            Err(e) => self.failed("the LOG file cannot be written; the database continues without it", &e),
         }
     }
 
@@ -265,7 +265,7 @@ impl Sink {
         self.file = None;
         match self.try_roll(env) {
             Ok(file) => self.file = Some(file),
-            Err(e) => self.failed("the LOG file cannot be made; going on without", &e),
+            Err(e) => self.failed("the LOG file cannot be created; the database continues without it", &e),
         }
         self.opened_at = env.unix_time();
     }

@@ -235,7 +235,7 @@ impl FamilyConfig {
         );
         notes.extend(named_collectors.unknown.iter().map(|text| {
             format!(
-                "table_properties_collectors {text:?} is not built in and not supplied: new tables are made without"
+                "table_properties_collectors {text:?} is not built in and not supplied: new tables lack its properties"
             )
         }));
         let supplied_collectors = instances.collectors;
@@ -256,7 +256,7 @@ impl FamilyConfig {
             Some(text) => options.sst_partitioner_factory = Object::new(&text),
             None => settle_name(
                 &mut notes,
-                ("sst_partitioner_factory", "tables are cut without it"),
+                ("sst_partitioner_factory", "tables are cut without a partitioner"),
                 &mut options.sst_partitioner_factory,
                 None,
             ),

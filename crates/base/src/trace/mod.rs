@@ -331,7 +331,7 @@ impl Tracer {
         match missing {
             0 => Ok(()),
             _ => {
-                let text = format!("the trace lacks {missing} records: its writer was too slow for them");
+                let text = format!("the trace lacks {missing} records, because its writer was too slow");
                 Err(Error::new(ErrorKind::Incomplete, text))
             }
         }

@@ -470,7 +470,7 @@ impl StallController {
     fn limit(&self, hold: Hold, start: Duration, entry: &Entry) -> Limit {
         let state = self.state.lock();
         if state.abandoned {
-            let text = "writers are stopped, and background work, which would let them go on, was cancelled";
+            let text = "writers are stopped, and the background work that they wait for was cancelled";
             return Some((Duration::ZERO, Error::new(ErrorKind::Closed, text)));
         }
         let setback = state.setback(hold);
@@ -482,7 +482,10 @@ impl StallController {
             (None, None) => return None,
         };
         let error = setback.map_or_else(timed_out, |setback| {
-            setback.error.clone().in_context("writers are stopped, and what would let them go on fails")
+            setback
+                .error
+                .clone()
+                .in_context("writers are stopped, and the flush or compaction that they wait for fails")
         });
         Some((until, error))
     }
