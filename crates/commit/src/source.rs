@@ -182,7 +182,7 @@ impl<'a> Source<'a> {
             }
             Source::Phase(_) => {
                 return Err(Error::not_supported(
-                    "protection_bytes_per_key for what a transaction prepares or commits",
+                    "protection_bytes_per_key for the batch of a transaction that is prepared or committed",
                 ));
             }
         };

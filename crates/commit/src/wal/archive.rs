@@ -65,7 +65,7 @@ impl Archive {
         if self.is_time(env.unix_time())
             && let Err(error) = self.purge_now(env)
         {
-            report!(warn, directory = %self.directory.display(), %error, "archived logs could not be looked at");
+            report!(warn, directory = %self.directory.display(), %error, "archived logs could not be listed or removed");
         }
     }
 

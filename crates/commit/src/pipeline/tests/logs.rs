@@ -95,7 +95,7 @@ fn a_missing_tail_of_the_log_before_is_noticed() {
     assert_eq!(recover(&[(1, &first), (2, &second)], mode).unwrap().0.len(), 3);
     let whole_records = first.len() / 2;
     let error = recover(&[(1, &first[..whole_records]), (2, &second)], mode).unwrap_err();
-    assert!(error.to_string().contains("log before"), "{error}");
+    assert!(error.to_string().contains("previous log"), "{error}");
 }
 
 /// With default options: a loss of power may take the end of a log, at a record boundary, and leave

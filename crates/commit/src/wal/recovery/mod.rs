@@ -341,7 +341,7 @@ impl Recovery {
                 if self.mode == RecoveryMode::PointInTimeRecovery {
                     return Ok(stopped.leave_out());
                 }
-                let what = format!("records are missing before it, behind {stopped}");
+                let what = format!("records before this one are missing; recovery stopped at {stopped}");
                 return Err(Corruption::new(what, 0u64));
             }
             self.stopped = None;
@@ -393,14 +393,14 @@ impl Recovery {
             return Ok(None);
         }
         let found = match (last, &self.expected) {
-            (None, _) => "it is not there".to_owned(),
+            (None, _) => "that log does not exist".to_owned(),
             (Some((_, end)), Some(expected)) => {
-                format!("it ends before {}, at offset {end}", expected.start())
+                format!("that log ends before {}, at offset {end}", expected.start())
             }
-            (Some(_), None) => "it has no record".to_owned(),
+            (Some(_), None) => "that log has no record".to_owned(),
         };
         let what = format!(
-            "the log before, {}, should have all records before sequence number {}{}; {found}",
+            "the previous log, {}, should have all records before sequence number {}{}; {found}",
             follows.log,
             follows.end,
             follows.size_bytes.map_or(String::new(), |size| format!(", which end at offset {size}"))
@@ -437,12 +437,12 @@ impl Recovery {
             self.stopped = None;
             return Ok(Then::Next);
         }
-        let found = self.previous.map_or("there is none".to_owned(), |p| {
+        let found = self.previous.map_or("no such log exists".to_owned(), |p| {
             let (log, size, seq) = (p.log, p.size_bytes, p.last_seq);
-            format!("log {log} of {size} bytes up to sequence number {seq} is there")
+            format!("found log {log} of {size} bytes up to sequence number {seq}")
         });
         let what = format!(
-            "the log before should be {} of {} bytes up to sequence number {}; {found}",
+            "the previous log should be {} of {} bytes up to sequence number {}; {found}",
             recorded.log, recorded.size_bytes, recorded.last_seq
         );
         self.is_not_whole(recorded.log, path, what)
@@ -467,7 +467,7 @@ impl Recovery {
                 if log_number > stopped.log {
                     let error = Error::in_file(&stopped.path, 0, stopped.corruption.clone());
                     return Err(error.in_context(format!(
-                        "column family {:?} has tables with data from behind the damage in a log",
+                        "column family {:?} has tables with data newer than the damage in a log",
                         Named(name)
                     )));
                 }

@@ -355,7 +355,7 @@ fn a_family_may_be_ahead_of_a_recycled_log_that_ends() {
     assert_eq!(finish(None).unwrap().applied, 10);
     // The first log had more records, and the flushed family has tables with them.
     let error = finish(Some(&log(9, 60, 2, true, false))).unwrap_err().to_string();
-    assert!(error.contains("from behind the damage in a log"), "{error}");
+    assert!(error.contains("newer than the damage in a log"), "{error}");
 }
 
 /// The former content after the newest log's end in a recycled file is no damage, unless a later
