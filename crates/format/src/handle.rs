@@ -53,11 +53,7 @@ impl BlockHandle {
     pub fn decode_exact(bytes: &[u8]) -> Result<BlockHandle, Corruption> {
         let mut reader = Reader::new(bytes);
         let handle = BlockHandle::decode(&mut reader)?;
-        if reader.is_empty() {
-            Ok(handle)
-        } else {
-            Err(reader.corruption("bytes left behind a block handle"))
-        }
+        if reader.is_empty() { Ok(handle) } else { Err(reader.corruption("bytes left after a block handle")) }
     }
 
     /// Appends the encoded handle.

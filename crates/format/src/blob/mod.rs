@@ -278,7 +278,7 @@ impl<'a> BlobIndex<'a> {
         let at = r.position() as u64;
         let compression = CompressionType::from_u8(r.u8()?).map_err(|c| c.rebased(at))?;
         if !r.is_empty() {
-            return Err(r.corruption("bytes left behind a blob reference"));
+            return Err(r.corruption("bytes left after a blob reference"));
         }
         Ok(match kind {
             1 => BlobIndex::Stored { file, offset, size, compression },

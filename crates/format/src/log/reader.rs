@@ -486,7 +486,7 @@ impl<'a> LogReader<'a> {
                 if again {
                     "second compression record".to_owned()
                 } else if self.record_seen || self.partial_start.is_some() {
-                    "compression record behind others".to_owned()
+                    "compression record after other records".to_owned()
                 } else {
                     return None;
                 }

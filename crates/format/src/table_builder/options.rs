@@ -371,7 +371,7 @@ impl fmt::Display for TableBuildError {
             TableBuildError::BadOptions(why) => write!(f, "table options: {why}"),
             TableBuildError::BadKey(c) => c.fmt(f),
             TableBuildError::OutOfOrder { key, after } => {
-                write!(f, "key {} added behind {}", key.escape_ascii(), after.escape_ascii())
+                write!(f, "key {} added after {}", key.escape_ascii(), after.escape_ascii())
             }
             TableBuildError::Misplaced(what) => write!(f, "table builder was given {what}"),
             TableBuildError::Damaged(what) => write!(f, "table being built: {what}"),

@@ -65,7 +65,7 @@ pub fn io_header(prefix: Prefix, payload: &[u8]) -> Result<(u32, u32), Corruptio
         return Err(Corruption::new("an I/O trace does not begin as one", 0u64));
     }
     let version = (r.fixed32()?, r.fixed32()?);
-    if r.is_empty() { Ok(version) } else { Err(r.corruption("bytes behind the header of an I/O trace")) }
+    if r.is_empty() { Ok(version) } else { Err(r.corruption("bytes after the header of an I/O trace")) }
 }
 
 impl<'a> FileAccess<'a> {
@@ -103,7 +103,7 @@ impl<'a> FileAccess<'a> {
         }
         match r.is_empty() {
             true => Ok(FileAccess { operation, nanos, status, file_name, size, length, offset }),
-            false => Err(r.corruption("bytes behind an access to a file")),
+            false => Err(r.corruption("bytes after an access to a file")),
         }
     }
 }

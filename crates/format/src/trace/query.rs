@@ -161,7 +161,7 @@ impl<'a> Query<'a> {
         };
         match fields.r.is_empty() {
             true => Ok(Some(query)),
-            false => Err(fields.r.corruption("bytes behind the last field of a traced query")),
+            false => Err(fields.r.corruption("bytes after the last field of a traced query")),
         }
     }
 }
