@@ -76,7 +76,7 @@ impl MemTable {
             return Ok(());
         }
         let (before, after) = (Shown(key::user_key(before)), Shown(key::user_key(after)));
-        let text = format!("memtable entries in memory out of order: key {after} behind key {before}");
+        let text = format!("memtable entries in memory out of order: key {after} after key {before}");
         Err(Error::new(ErrorKind::Corruption, text))
     }
 }

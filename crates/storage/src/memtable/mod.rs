@@ -539,7 +539,7 @@ impl MemTable {
 
 #[cold]
 fn broken() -> Error {
-    let text = "a memtable cannot be read, as an insert into it panicked; what was acknowledged is in the log, and found when the database is opened anew";
+    let text = "a memtable cannot be read, as an insert into it panicked; acknowledged writes are in the log, and are recovered when the database is opened anew";
     Error::new(ErrorKind::Panicked, text)
 }
 

@@ -81,7 +81,7 @@ impl Collectors {
         for one in &mut self.0 {
             let found = one.call(|collector| collector.finish()).unwrap_or_default();
             if bytes(&found) > MOST_BYTES {
-                report!(warn, collector = one.name, "its properties are too large, and left out");
+                report!(warn, collector = one.name, "the collector's properties are too large, and left out");
             } else {
                 for (name, value) in found {
                     if name.starts_with(RESERVED) {
@@ -124,7 +124,7 @@ impl One {
 }
 
 fn panicked(collector: &str) {
-    report!(error, collector, "a table properties collector panicked; it is left out");
+    report!(error, collector, "a table properties collector panicked; its properties are left out");
 }
 
 impl std::fmt::Debug for Collectors {
