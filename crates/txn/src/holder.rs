@@ -111,16 +111,16 @@ impl Holder {
     /// Returns the error for a call that is not allowed in `state`.
     pub(crate) fn refusal(state: TransactionState) -> Error {
         let what = match state {
-            Started => "it has not been prepared",
+            Started => "it is not prepared",
             LocksStolen => return expired(),
             Prepared => "it has been prepared, and can only be committed or rolled back",
             Committed => "it has been committed",
             RolledBack => "it has been rolled back",
             AwaitingPrepare | AwaitingCommit | AwaitingRollback => {
-                "its prepare, commit or rollback was given up, and what became of it is being found out"
+                "its prepare, commit or rollback was abandoned, and its outcome is not known yet"
             }
         };
-        Error::invalid_argument(format!("the transaction does not do this: {what}"))
+        Error::invalid_argument(format!("the transaction refuses the call: {what}"))
     }
 }
 

@@ -208,7 +208,7 @@ pub(super) fn amount(family: Option<&ColumnFamily>, key: &[u8], updates: &[Updat
     }
     let existing = existing.map(|value| Value::from(value.clone()));
     let Some(family) = family else {
-        let text = "merging in a batch that was made for no database needs a column family";
+        let text = "a merge into a batch without a database needs a column family";
         return Err(Error::invalid_argument(text));
     };
     Ok(Amount::Value(merged(family, key, existing, &operands)?.to_vec().into()))

@@ -90,11 +90,11 @@ impl OptimisticTransaction {
         self.work.db.check_open()?;
         let what = match self.state {
             State::Open => return Ok(()),
-            State::Committing => "its commit was given up, and it is not known what became of it",
+            State::Committing => "its commit was abandoned, and its outcome is not known",
             State::Committed => "it has been committed",
             State::RolledBack => "it has been rolled back",
         };
-        Err(Error::invalid_argument(format!("the transaction takes nothing more: {what}")))
+        Err(Error::invalid_argument(format!("the transaction has ended: {what}")))
     }
 
     /// Refuses a column family of another database, and one whose keys have timestamps.

@@ -69,7 +69,7 @@ impl Shared {
             }
             Entry::Occupied(_) => {
                 let name = Shown(name);
-                Err(Error::invalid_argument(format!("there is a transaction of the name {name} already")))
+                Err(Error::invalid_argument(format!("a transaction named {name} exists already")))
             }
         }
     }
@@ -200,11 +200,12 @@ impl TransactionDb {
         let mut names = self.shared.names.lock();
         let shown = Shown(name);
         match names.get_mut(name) {
-            None => Err(Error::new(ErrorKind::NotFound, format!("there is no transaction {shown}"))),
+            None => Err(Error::new(ErrorKind::NotFound, format!("no transaction is named {shown}"))),
             Some(named) => match std::mem::replace(named, Named::InHand) {
-                Named::InHand => {
-                    Err(Error::new(ErrorKind::Busy, format!("transaction {shown} is in somebody's hand")))
-                }
+                Named::InHand => Err(Error::new(
+                    ErrorKind::Busy,
+                    format!("transaction {shown} is in use through another handle"),
+                )),
                 Named::Parked(parts) => Ok(Transaction { shared: self.shared.clone(), parts: Some(parts) }),
             },
         }

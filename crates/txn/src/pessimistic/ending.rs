@@ -148,7 +148,7 @@ impl Transaction {
         let now = || shared.db.env().now();
         parts.holder.check_started(now)?;
         let Some(name) = parts.name.clone() else {
-            return Err(Error::invalid_argument("a transaction is prepared under a name; it has none"));
+            return Err(Error::invalid_argument("a transaction needs a name to be prepared, and has none"));
         };
         parts.holder.leave_started(now, TransactionState::AwaitingPrepare)?;
         let batch = parts.work.batch.write_batch().clone();

@@ -75,7 +75,9 @@ impl Timestamps {
     pub(super) fn set_commit(&mut self, timestamp: u64, options: &TransactionDbOptions) -> Result<()> {
         let validated = self.read.filter(|_| options.enable_udt_validation);
         if let Some(read) = validated.filter(|read| timestamp <= *read) {
-            let text = format!("a commit at {timestamp}, which is not above {read}, where it reads");
+            let text = format!(
+                "the commit timestamp {timestamp} is not above {read}, the timestamp that the transaction reads at"
+            );
             return Err(Error::invalid_argument(text));
         }
         self.commit = Some(timestamp).filter(|timestamp| *timestamp != u64::MAX);

@@ -577,7 +577,7 @@ impl Transaction {
 
 fn given_up() -> Error {
     Error::invalid_argument(
-        "the transaction takes nothing more: its prepare, commit or rollback was given up, and goes on without it",
+        "the transaction has ended: its prepare, commit or rollback was abandoned, and continues in the background",
     )
 }
 
