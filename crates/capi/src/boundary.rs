@@ -138,7 +138,7 @@ fn words(context: &str) -> &str {
 
 /// Returns the error of an operation that the engine does not implement.
 pub(crate) fn not_supported(name: &str) -> Error {
-    Error::new(ErrorKind::NotSupported, format!("{name}: KarstDB does not do this (docs/c-api.md)"))
+    Error::new(ErrorKind::NotSupported, format!("{name}: KarstDB does not support this call (docs/c-api.md)"))
 }
 
 /// Prints on stderr, once for each name, the error of a call without an `errptr`.

@@ -78,7 +78,7 @@ fn said(found: InBatch) -> karstdb::Result<Option<Value>> {
         InBatch::Absent | InBatch::Deleted => Ok(None),
         InBatch::Operands(_) => Err(karstdb::Error::new(
             karstdb::ErrorKind::Incomplete,
-            "the batch has merge operands alone, and what they are merged into is in the database",
+            "the batch has only merge operands for the key, and their base value is in the database",
         )),
     }
 }

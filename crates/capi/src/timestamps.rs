@@ -171,7 +171,7 @@ unsafe fn sizes(
     state: *mut c_void,
     size: Option<TimestampSize>,
 ) -> karstdb::Result<impl Fn(u32) -> Option<usize>> {
-    let size = size.ok_or_else(|| invalid("nothing says how large timestamps are"))?;
+    let size = size.ok_or_else(|| invalid("the size of timestamps is not known"))?;
     // SAFETY: the user's function on the user's state. Compat: the greatest number stands for an
     // unknown column family.
     Ok(move |family| Some(unsafe { size(state, family) }).filter(|bytes| *bytes != usize::MAX))

@@ -117,7 +117,7 @@ capi! {
 
     attempt rocksdb_new_default_replayer(db: *const Database, families: *mut *mut Family, count: usize, env: *const Environment, _env_options: *const EnvOptions, trace_path: *const c_char) -> *mut ReplayerHandle {
         let db = of(db)?;
-        if families.is_null() && count > 0 { return Err(invalid("column_families is null, and there are some")) }
+        if families.is_null() && count > 0 { return Err(invalid("column_families is null, and their number is not 0")) }
         let mut given: Vec<ColumnFamily> = Vec::new();
         for family in list(families.cast_const(), count) {
             given.push(of(*family)?.0.clone());

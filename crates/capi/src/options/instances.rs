@@ -212,7 +212,7 @@ capi! {
         let level = |level: &c_int| u8::try_from(*level).ok().and_then(Compression::from_number).map(Compression::name);
         match list(levels, count).iter().map(level).collect::<Option<Vec<_>>>() {
             Some(names) => set_text(options, "rocksdb_options_set_compression_per_level", "compression_per_level", &names.join(":")),
-            None => say_once("rocksdb_options_set_compression_per_level", "there is no such compression"),
+            None => say_once("rocksdb_options_set_compression_per_level", "no compression has this number"),
         }
     }
     call rocksdb_options_set_min_level_to_compress(options: *mut OptionsHandle, level: c_int) {
