@@ -162,7 +162,7 @@ fn lock_of(directory: &Path) -> PathBuf {
 fn refuse_own_of_another(env: &Env, directory: &Path) -> Result<()> {
     match env.fs().exists(&directory.join(FileName::Current.to_string()))? {
         true => Err(Error::invalid_argument(format!(
-            "{}: a database is in the directory, so its files are not another database's",
+            "{}: the directory has a database, so its files are not another database's",
             directory.display()
         ))),
         false => Ok(()),

@@ -371,7 +371,7 @@ impl SealsMemtables for Sealer {
             // The failed log may have the decision on a prepared transaction, or a part of it, and
             // only an opening reads it.
             true => Err(Error::invalid_argument(
-                "the log failed while transactions are prepared: what became of them is found out when the database is opened anew",
+                "the log failed while transactions are prepared: their outcome is known only after the database is reopened",
             )),
             false => Ok(()),
         }

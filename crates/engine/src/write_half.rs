@@ -94,7 +94,7 @@ impl WriteHalf {
         }
         if let Some(duplicates) = &read.log_duplicates {
             let text = format_args!(
-                "the logs had entries that tables have already, and they were passed over; {duplicates}"
+                "the logs had entries that tables have already, which were skipped; {duplicates}"
             );
             events.log(LogLevel::Warn, text);
         }

@@ -425,14 +425,14 @@ impl Background {
                 match self.with_context(jobs, family, |context| place_behind(context, bounds)) {
                     Ok(level) => (level, None),
                     Err(NotBehind::NoLevel) => {
-                        return refuse("the last level is not kept free for files that are ingested behind");
+                        return refuse("the last level is not reserved for files that are ingested behind");
                     }
                     Err(NotBehind::Occupied) => {
-                        return refuse("there is something on the last level in its range");
+                        return refuse("the last level has tables in the file's range");
                     }
                     Err(NotBehind::Unnumbered(number)) => {
                         return refuse(&format!(
-                            "table file {number} has entries of sequence number 0 in its range, which cannot be told from older ones; such files come from `allow_global_seqno=false` and from compactions without `allow_ingest_behind`"
+                            "table file {number} has entries of sequence number 0 in the file's range, which cannot be distinguished from older ones; such files come from `allow_global_seqno=false` and from compactions without `allow_ingest_behind`"
                         ));
                     }
                 }
@@ -440,12 +440,12 @@ impl Background {
                 let place = self.with_context(jobs, family, |context| place_ingested(context, bounds, above));
                 if allow_db_generated_files && (place.overlaps || needs_number) {
                     return refuse(
-                        "a table of another database cannot be made newer than what is in its range, or than a snapshot",
+                        "a table of another database cannot be made newer than existing entries in its range, or than a snapshot",
                     );
                 }
                 if !allow_global_seqno && (place.overlaps || needs_number || ingest.overlap) {
                     return refuse(
-                        "it has to be newer than what is in its range, or than a snapshot, and `allow_global_seqno` is not set",
+                        "the file has to be newer than existing entries in its range, or than a snapshot, and `allow_global_seqno` is not set",
                     );
                 }
                 // A file of number 0 would prevent others from being ingested behind it.
@@ -460,8 +460,10 @@ impl Background {
             let last = jobs.options.level_count() - 1;
             if ingest.options.fail_if_not_bottommost_level && level.index() != last {
                 let path = file.external_path.display();
-                let text =
-                    format!("{path}: it would go to level {}, not to the last one, {last}", level.index());
+                let text = format!(
+                    "{path}: the file would be placed on level {}, not on the last, {last}",
+                    level.index()
+                );
                 return Err(Error::new(ErrorKind::Incomplete, text));
             }
             if number.is_some() && file.properties.external_file_version() == Some(1) {

@@ -262,7 +262,7 @@ impl CompactionJob {
                 Ok(table) => properties.push((file.number, table.properties().clone())),
                 Err(error) => {
                     let number = file.number;
-                    report!(warn, table = %number, %error, "listeners are not told what it says of itself");
+                    report!(warn, table = %number, %error, "a table's properties cannot be read; listeners do not get them");
                 }
             }
         }

@@ -214,10 +214,10 @@ impl Staging {
         let fs = env.fs();
         refuse_existing(env, directory)?;
         let name = directory.file_name().ok_or_else(|| {
-            Error::invalid_argument(format!("{}: this names no directory to make", directory.display()))
+            Error::invalid_argument(format!("{}: the path names no directory to create", directory.display()))
         })?;
         if !fs.metadata(parent(directory))?.is_dir {
-            let text = format!("{}: its parent is no directory", directory.display());
+            let text = format!("{}: the parent is not a directory", directory.display());
             return Err(Error::invalid_argument(text));
         }
         let mut temporary_name = name.to_owned();
@@ -348,8 +348,10 @@ fn check_remains(env: &Env, directory: &Path, text: &[u8]) -> Result<()> {
     let is_foreign = |name: &&String| **name != lock && !(is_its && FileName::parse(name).is_some());
     match names.iter().find(is_foreign) {
         Some(name) => {
-            let text =
-                format!("{}: in the way, and not of an unfinished copy", directory.join(name).display());
+            let text = format!(
+                "{}: the file exists, and is not part of an unfinished copy",
+                directory.join(name).display()
+            );
             Err(Error::invalid_argument(text))
         }
         None => Ok(()),

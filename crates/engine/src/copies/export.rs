@@ -101,7 +101,9 @@ async fn export(db: &Db, family: &ColumnFamily, directory: &Path) -> Result<Expo
     let ownership = &write.ownership;
     db.family(family)?;
     if db.0.read.pending.is_some() {
-        return Err(Error::not_supported("tables may have what transactions have not decided"));
+        return Err(Error::not_supported(
+            "exporting from a database whose tables may hold undecided transactions",
+        ));
     }
     env.run_blocking({
         let to = to.clone();

@@ -127,16 +127,16 @@ impl Db {
 /// Returns an error for metadata that is invalid for every family.
 fn check(metadata: &ExportImportFilesMetaData) -> Result<()> {
     if metadata.files.is_empty() {
-        return Err(Error::invalid_argument("there are no files"));
+        return Err(Error::invalid_argument("the list of files is empty"));
     }
     let mut names = BTreeSet::new();
     for file in &metadata.files {
         let name = &file.name;
         if !matches!(FileName::parse(name), Some(FileName::Table(_))) || name.contains('/') {
-            return Err(Error::invalid_argument(format!("{name:?} is no name of a table")));
+            return Err(Error::invalid_argument(format!("{name:?} is not the name of a table")));
         }
         if !names.insert((&file.directory, name)) {
-            return Err(Error::invalid_argument(format!("{name} is there twice")));
+            return Err(Error::invalid_argument(format!("{name} is listed twice")));
         }
         if file.smallest_seq > file.largest_seq {
             return Err(Error::invalid_argument(format!("{name}: its bounds are none")));
@@ -188,7 +188,8 @@ fn check_moved(env: &Env, family: &Family, metadata: &ExportImportFilesMetaData)
     for directory in metadata.files.iter().map(|file| &file.directory).collect::<BTreeSet<_>>() {
         let has_manifest = || env.fs().exists(&directory.join(FileName::Current.to_string()));
         if shared.all_places().iter().any(|(_, own)| own == directory) || has_manifest()? {
-            let text = format!("{}: a database is there, whose files are not moved", directory.display());
+            let text =
+                format!("{}: the directory has a database, whose files are not moved", directory.display());
             return Err(Error::invalid_argument(text));
         }
     }

@@ -578,7 +578,7 @@ impl Inner {
         if karst_io::in_background() {
             // Refused, because it would wait for the job that it is called by.
             return Err(Error::invalid_argument(
-                "a database is not closed inside a background job, such as a call to a listener; drop the handle there, or close it elsewhere",
+                "a database cannot be closed inside a background job, such as a listener's callback; drop the handle there, or close it elsewhere",
             ));
         }
         self.read.life.end();

@@ -46,7 +46,10 @@ impl Db {
     ) -> Result<Vec<u64>> {
         let SizeApproximationOptions { include_memtables, include_files, include_blob_files, .. } = *options;
         if !include_memtables && !include_files && !include_blob_files {
-            return Err(Error::new(ErrorKind::InvalidArgument, "sizes of nothing were asked for"));
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "neither memtables nor files are included in the size",
+            ));
         }
         let family = self.family(family)?;
         let owned: Vec<_> =

@@ -117,7 +117,7 @@ impl Db {
     /// `NotFound`: there is no log yet. `Io`: its size cannot be read.
     pub fn get_current_wal_file(&self) -> Result<WalFile> {
         self.check_open()?;
-        let none = || Error::new(ErrorKind::NotFound, "there is no log");
+        let none = || Error::new(ErrorKind::NotFound, "the database has no log");
         let number = self.0.as_subject().logs().last().copied().ok_or_else(none)?;
         let name = FileName::Wal(number).to_string();
         let found = self.env().fs().metadata(&directory_of(self).join(&name));

@@ -193,7 +193,7 @@ impl WalUpdates {
         if self.begun && first > self.next {
             let (from, to) = (self.next, first - 1);
             self.next = first;
-            let text = format!("sequence numbers {from} to {to} are in no log, or in none any more");
+            let text = format!("no existing log holds sequence numbers {from} to {to}");
             return Err(Error::new(ErrorKind::NotFound, text));
         }
         let (_, _, bytes) = self.ready.pop_front().expect("looked at above");

@@ -515,7 +515,7 @@ fn check_unused(fs: &dyn FileSystem, directory: &Path) -> Result<()> {
     let text =
         format!("{}: the file exists, and a load needs unused directories", directory.join(used).display());
     Err(Error::invalid_argument(text).with_advice(
-        "`Db::destroy` removes what an unfinished load left, and `Db::repair` opens a database that has lost CURRENT",
+        "`Db::destroy` removes the files of an unfinished load, and `Db::repair` opens a database that has lost CURRENT",
     ))
 }
 
@@ -584,7 +584,7 @@ impl LoadedFamily {
         }
         if Some(level) == self.reserved {
             return Err(Error::invalid_argument(format!(
-                "level {level} of column family {name:?} is kept free for files that are ingested behind"
+                "level {level} of column family {name:?} is reserved for files that are ingested behind"
             )));
         }
         match self.highest {

@@ -34,7 +34,7 @@ pub(crate) async fn ingest(
         }
     }
     if args.is_empty() {
-        return Err(Error::invalid_argument("ingesting files: there is nothing to ingest"));
+        return Err(Error::invalid_argument("ingesting files: the list of files is empty"));
     }
     let moved = args.iter().filter(|(_, arg)| arg.options.move_files);
     let moved: Vec<PathBuf> = moved.flat_map(|(_, arg)| &arg.external_files).cloned().collect();

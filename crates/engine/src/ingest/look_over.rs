@@ -126,6 +126,6 @@ pub(crate) fn is_in_blob_file(kind: ValueType, value: &[u8]) -> Result<bool> {
 
 fn out_of_order(internal_key: &[u8], before: &[u8]) -> Error {
     let [key, before] = [internal_key, before].map(|key| Shown(user_key(key)));
-    let text = format!("key {key} does not come behind {before}: the file is not sorted");
+    let text = format!("key {key} follows {before}: the file is not sorted");
     Error::new(ErrorKind::Corruption, text)
 }

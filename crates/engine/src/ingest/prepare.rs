@@ -126,7 +126,7 @@ impl One<'_> {
         let shared = &self.family.tables.shared;
         if self.options.move_files && shared.has_place_of(self.path) {
             return Err(Error::invalid_argument(
-                "it is in a directory of this database, and a table of it may be in use: it is not moved",
+                "the file is in a directory of this database, where it may be a table in use, so it is not moved",
             ));
         }
         let guard = self.versions.new_table(0);
@@ -205,14 +205,15 @@ impl One<'_> {
         let is_external = properties.external_file_version().is_some();
         if !is_external && !self.options.allow_db_generated_files {
             return Err(Error::invalid_argument(
-                "it was not made by a writer of files to be ingested, and `allow_db_generated_files` is not set",
+                "the file was not made by SstFileWriter, and `allow_db_generated_files` is not set",
             ));
         }
         let (any, theirs) = (i32::MAX as u64, properties.column_family_id);
         if theirs != any && theirs != u64::from(self.family.id().0) && !self.options.allow_db_generated_files
         {
             let own = self.family.id();
-            let text = format!("it was made for the column family with id {theirs}, not for this one, {own}");
+            let text =
+                format!("the file was made for the column family with id {theirs}, not for this one, {own}");
             return Err(Error::invalid_argument(text));
         }
         Ok(())

@@ -331,7 +331,8 @@ impl SstFileWriter {
         let order = &self.config.comparator;
         if open.first.is_some() && order.compare_with_timestamps(&open.last, user_key).is_ge() {
             let (key, last) = (Shown(user_key), Shown(&open.last));
-            let text = format!("{}: key {key} does not come behind {last}", open.path.display());
+            let text =
+                format!("{}: key {key} is not greater than the previous key, {last}", open.path.display());
             return Err(Error::invalid_argument(text));
         }
         open.internal_key.clear();

@@ -27,7 +27,7 @@ pub(crate) fn change_db_options(
     set_all(&mut options, changes, "the database")?;
     if (now.max_open_files < 0) != (options.max_open_files < 0) {
         return Err(Error::not_supported(
-            "option max_open_files: whether there is a limit at all is decided when the database is opened",
+            "option max_open_files: a limit can be changed, but not added or removed, while the database is open",
         ));
     }
     check_options::database(&options)?;
@@ -50,7 +50,7 @@ pub(crate) fn change_family_options(
     set_all(&mut options, changes, &format!("column family {:?}", Named(&now.name)))?;
     if options.prefix_extractor != now.options.prefix_extractor {
         return Err(Error::not_supported(
-            "option prefix_extractor: tables are read with the one that the database was opened with",
+            "option prefix_extractor: it cannot change while the database is open, because tables are read with it",
         ));
     }
     let instances = Instances {
@@ -78,7 +78,7 @@ pub(crate) fn change_family_options(
 
 fn set_all<O: OptionSet>(options: &mut O, changes: &[(&str, &str)], whose: &str) -> Result<()> {
     if changes.is_empty() {
-        return Err(Error::invalid_argument("no option is named that shall change"));
+        return Err(Error::invalid_argument("the list of options to change is empty"));
     }
     for (name, value) in changes {
         let outer = name.split_once('.').map_or(*name, |(outer, _)| outer);

@@ -62,7 +62,7 @@ pub(super) fn find(env: &Env, path: &Path, choices: &DbOptions) -> Result<InDire
         return Err(Error::new(
             ErrorKind::Corruption,
             format!(
-                "{}: missing, though there is data such as {data}; a database is not made over it",
+                "{}: missing, although the directory has data such as {data}; no database is created in it",
                 path.join(FileName::Current.to_string()).display()
             ),
         ));
@@ -169,7 +169,7 @@ pub(crate) fn destroy(path: &Path, options: &Options) -> Result<()> {
             Ok(lock) => outside.push((place, lock)),
             // No error, because the other database's files stay, and this database is removed.
             Err(error) if error.kind() == ErrorKind::InvalidArgument => {
-                report!(warn, %error, "what is in a directory stays, though a database that was removed names it");
+                report!(warn, %error, "a directory of the removed database is kept, because another database owns it");
             }
             Err(error) => return Err(error),
         }

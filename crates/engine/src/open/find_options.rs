@@ -153,9 +153,9 @@ impl Search<'_> {
                     let mended = option_rules::mend(db_options, said, has_prefixes).into_iter();
                     notes.extend(mended.map(|what| not_followed(&what)));
                 }
-                (None, Some((name, _))) => {
-                    notes.push(format!("{name} says nothing of it; it has the defaults"))
-                }
+                (None, Some((name, _))) => notes.push(format!(
+                    "{name} does not describe the column family; its options are the defaults"
+                )),
                 (None, None) => {}
             }
             let said = said.unwrap_or_else(new_family_options);
@@ -174,15 +174,15 @@ impl Search<'_> {
 }
 
 fn not_followed(what: &str) -> String {
-    format!("not followed as OPTIONS has it: {what}")
+    format!("option changed from its value in OPTIONS: {what}")
 }
 
 /// Returns advice for a newest OPTIONS file that cannot be used.
 fn way_out(older: Option<FileName>) -> String {
-    let without = "with damaged_options = Ignore (tools: --damaged_options=ignore) it is opened without, with what the caller sets";
+    let without = "with damaged_options = Ignore (tools: --damaged_options=ignore) the database is opened without an OPTIONS file, with the caller's options";
     match older {
         Some(older) => format!(
-            "with damaged_options = UseOlder (tools: --damaged_options=use_older) the database is opened with {older}, which reads well; {without}"
+            "with damaged_options = UseOlder (tools: --damaged_options=use_older) the database is opened with {older}, which can be used; {without}"
         ),
         None => format!("no older OPTIONS file can be used; {without}"),
     }

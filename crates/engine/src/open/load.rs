@@ -217,7 +217,7 @@ fn read_whole_manifest(
             Ok((manifest, left_out)) => return Ok((manifest, directory, left_out)),
             // Only these, because other errors may be temporary.
             Err(error) if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound) => {
-                report!(warn, %error, "best_efforts_recovery: an older MANIFEST is looked for");
+                report!(warn, %error, "best_efforts_recovery: trying an older MANIFEST");
                 first.get_or_insert(error);
             }
             Err(error) => return Err(error),
@@ -240,7 +240,10 @@ fn read_manifest(env: &Env, path: &Path) -> Result<(Manifest, Directory)> {
             return Ok((manifest, directory));
         }
     }
-    Err(Error::new(ErrorKind::TryAgain, format!("{}: the MANIFEST changes all the time", path.display())))
+    Err(Error::new(
+        ErrorKind::TryAgain,
+        format!("{}: the MANIFEST changed during each attempt to read it", path.display()),
+    ))
 }
 
 /// Returns an error for names of column families that do not exist.
@@ -416,7 +419,7 @@ impl Logs {
             path => Some(match Directory::list(env, Path::new(path)) {
                 // Compat: like RocksDB, which creates it, and refuses only to read without it.
                 Err(e) if purpose == Purpose::Writing && e.kind() == ErrorKind::NotFound => {
-                    report!(warn, wal_dir = path, "the directory of logs is missing, and is made");
+                    report!(warn, wal_dir = path, "the directory of logs is missing, and is created");
                     Directory::none(env, Path::new(path))
                 }
                 listed => listed.map_err(|e| e.in_context("wal_dir"))?,
@@ -500,7 +503,7 @@ impl Logs {
         for passed in &recovered.passed {
             report!(
                 warn,
-                "column family {}: {} entries of the logs, up to sequence number {}, were passed over: tables have them already",
+                "column family {}: {} entries of the logs, up to sequence number {}, were skipped, because tables have them already",
                 passed.column_family,
                 passed.entries,
                 passed.through

@@ -101,9 +101,12 @@ impl Manifest {
             }
             let (replay, set_back) = whole.into_replay();
             let set_back = set_back.iter().map(|name| {
-                format!("column family {:?} is in an older state, whose files are all there", Named(name))
+                format!(
+                    "column family {:?} is set back to an older state, whose files all exist",
+                    Named(name)
+                )
             });
-            let ends = damage.map(|error| format!("the MANIFEST counts up to where it is damaged: {error}"));
+            let ends = damage.map(|error| format!("the MANIFEST was read up to its damage: {error}"));
             let size_bytes = bytes.len() as u64;
             return Ok((Manifest { path, name, size_bytes, replay, end }, set_back.chain(ends).collect()));
         }

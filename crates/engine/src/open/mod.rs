@@ -202,7 +202,8 @@ fn again_if_moved<T>(env: &Env, path: &Path, mut read: impl FnMut() -> Result<T>
             done => return done,
         }
     }
-    let what = format!("{}: it changed each of the {ATTEMPTS} times that it was read", path.display());
+    let what =
+        format!("{}: the database changed during each of {ATTEMPTS} attempts to read it", path.display());
     Err(match last {
         Some(last) => Error::with_source(ErrorKind::TryAgain, format!("{what}; at last: {last}"), last),
         None => Error::new(ErrorKind::TryAgain, what),

@@ -468,7 +468,7 @@ fn keep_left_out(read: &ReadHalf, path: &Path, all: &[FoundFile]) -> Result<()> 
         fs.link(&found.path, &to)?;
         fs.sync_dir(&lost)?;
     }
-    report!(warn, path = %path.display(), "what best_efforts_recovery leaves out is in `lost`");
+    report!(warn, path = %path.display(), "files that best_efforts_recovery left out are in `lost`");
     Ok(())
 }
 

@@ -104,7 +104,7 @@ impl Recovering<'_> {
             match self.take(course) {
                 Err(error) if error.kind() == ErrorKind::NoSpace && self.adapts => {
                     let Some(next) = course.next() else { return Err(error) };
-                    report!(info, %error, "recovery goes on with less room: {next:?}");
+                    report!(info, %error, "recovery continues in a form that needs less space: {next:?}");
                     self.empty_memtables();
                     course = next;
                 }
@@ -116,7 +116,9 @@ impl Recovering<'_> {
     fn take(&self, course: Course) -> Result<Replayed> {
         if course == Course::Memory && self.allow_2pc {
             // Like `avoid_flush_during_recovery`, which is off then.
-            return Err(no_room("with allow_2pc what the logs hold has to be in tables".to_owned()));
+            return Err(no_room(
+                "with allow_2pc the entries of the logs have to be written to tables".to_owned(),
+            ));
         }
         let stops_in = if course == Course::Steps { self.survey()? } else { None };
         let (tables, kept_from) = (RecoveredTables::default(), FileNumber(0));
@@ -130,7 +132,7 @@ impl Recovering<'_> {
             return Ok(Replayed { recovered, tables, logs, keeps });
         }
         if course == Course::Memory {
-            return Err(no_room("what the logs hold has to be in tables".to_owned()));
+            return Err(no_room("the entries of the logs have to be written to tables".to_owned()));
         }
         for family in families.iter() {
             let mem = family.superversion().mem().clone();
@@ -275,7 +277,7 @@ fn lacking(read: &ReadHalf, error: Error, free: Option<u64>, wanted: u64) -> Err
         Some(free) if error.kind() == ErrorKind::NoSpace => {
             let (path, lacking) = (read.path.display(), wanted.saturating_sub(free));
             error.in_context(format!(
-                "{path}: opening needs up to {wanted} bytes for what the logs hold, MANIFEST and OPTIONS, and {free} bytes are free: it lacks {lacking} bytes"
+                "{path}: opening needs up to {wanted} bytes for the entries of the logs, MANIFEST and OPTIONS, and {free} bytes are free: {lacking} bytes are lacking"
             ))
         }
         _ => error,

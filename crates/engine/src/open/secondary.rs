@@ -174,7 +174,8 @@ pub(crate) fn open_secondary(
     let loaded = again_if_moved(&env, path, || load(&env, path, options, wanted, Purpose::Following))?;
     let db_options = &loaded.db_options;
     if path == secondary_path {
-        let text = format!("{}: a secondary writes into a directory of its own", secondary_path.display());
+        let text =
+            format!("{}: a secondary needs a directory of its own to write to", secondary_path.display());
         return Err(Error::invalid_argument(text));
     }
     env.fs().create_dir_durably(secondary_path)?;
@@ -597,7 +598,7 @@ impl Follow {
         };
         let damaged = |stopped: &Stopped| {
             let error = Error::in_file(&stopped.path, 0, stopped.corruption.clone());
-            Err(error.in_context("a log cannot be followed behind damage"))
+            Err(error.in_context("a log cannot be followed past damage"))
         };
         let newest = self.logs.iter().rfind(|(_, place)| place.end > 0).map(|(log, _)| *log);
         if stopped.left_out || newest.is_some_and(|newest| stopped.log < newest) {

@@ -86,14 +86,14 @@ impl Salvaged {
             if one.records > 0 {
                 found = one;
                 if current != Some(name) && several {
-                    let text = "CURRENT does not name it, and there are others";
+                    let text = "CURRENT names another file, and several MANIFESTs exist";
                     found.doubt.get_or_insert_with(|| text.to_owned());
                 }
                 break;
             }
         }
         if found.name.is_none() {
-            found.doubt = Some("there is none that can be read".to_owned());
+            found.doubt = Some("no MANIFEST can be read".to_owned());
         }
         let default = KnownFamily { name: DEFAULT.to_owned(), ..KnownFamily::default() };
         found.families.entry(ColumnFamilyId::DEFAULT).or_insert(default);
@@ -140,7 +140,7 @@ impl Salvaged {
             }
         }
         if found.records == 0 {
-            found.doubt.get_or_insert_with(|| "it has no record".to_owned());
+            found.doubt.get_or_insert_with(|| "the MANIFEST has no record".to_owned());
         }
         found
     }

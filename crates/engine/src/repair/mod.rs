@@ -490,13 +490,14 @@ impl Work {
         for table in std::mem::take(&mut self.found) {
             let id = self.of_family[&table.number];
             let Some(tables) = self.caches.get(&id) else {
-                let what =
-                    format!("it is of column family {id}, which was dropped, or came again with another id");
+                let what = format!(
+                    "the table belongs to column family {id}, which was dropped or has another id now"
+                );
                 self.lost.take(&table.path, what)?;
                 continue;
             };
             if self.salvaged.has_left(table.number) && self.path_id_of(id, &table).is_none() {
-                self.lost.take(&table.path, "it had left the tree; what it has is in others")?;
+                self.lost.take(&table.path, "the table had left the tree; other tables hold its entries")?;
                 continue;
             }
             // Fails, because with other paths the table may be in the right place.
@@ -531,7 +532,10 @@ impl Work {
                     self.blob_files.insert(number, found);
                 }
                 Ok(found) => {
-                    let what = format!("it is of column family {}, which has others", found.family);
+                    let what = format!(
+                        "the file belongs to column family {}, whose blob files are in another directory",
+                        found.family
+                    );
                     self.lost.take(&path, what)?;
                 }
                 Err(error) if is_damage(&error) => self.lost.take(&path, error.to_string())?,
@@ -567,7 +571,7 @@ impl Work {
             self.report.entries_of_unknown_families += looked.of_unknown_families;
             let what = looked.damage.or(looked.torn).or_else(|| {
                 let entries = Some(looked.of_unknown_families).filter(|entries| *entries > 0)?;
-                Some(format!("it has {entries} entries of column families of which nothing is known"))
+                Some(format!("the log has {entries} entries of unknown column families"))
             });
             if let Some(what) = what {
                 self.lost.keep(&path, what)?;
@@ -632,7 +636,8 @@ impl Work {
             let (halves, whole): (Vec<_>, Vec<_>) = std::mem::take(tables).into_iter().partition(is_half);
             *tables = whole;
             for table in halves {
-                let what = "no MANIFEST knows it, and it refers to a blob file that is damaged or not there";
+                let what =
+                    "no MANIFEST records the table, and it refers to a blob file that is damaged or missing";
                 self.lost.take(&table.path, what)?;
             }
         }
@@ -658,7 +663,9 @@ impl Work {
                 // number since. The output of an unrecorded compaction is no newer than its inputs.
                 if table.file.largest_seq > newest_known {
                     let path = table.path.display();
-                    return Some(format!("{path} has what came behind all that it knows"));
+                    return Some(format!(
+                        "{path} holds sequence numbers newer than any the MANIFEST records"
+                    ));
                 }
             }
         }
@@ -669,7 +676,7 @@ impl Work {
         // The unrecorded tables may have replaced the missing one.
         match gone {
             Some(number) if strays > 0 => {
-                Some(format!("table {number} is missing, and there are tables that it does not know"))
+                Some(format!("table {number} is missing, and some tables are not recorded in the MANIFEST"))
             }
             _ => None,
         }
@@ -713,7 +720,8 @@ impl Work {
                     edit.new_files.push((level, NewFile { path_id, ..NewFile::clone(file) }));
                 }
                 Some(table) => {
-                    let text = format!("the MANIFEST says that it has {} bytes", file.size_bytes);
+                    let text =
+                        format!("the table's size differs from the MANIFEST's, {} bytes", file.size_bytes);
                     self.lost.take(&table.path, text)?;
                 }
                 None if self.lost.has(&path) => {}
@@ -721,7 +729,7 @@ impl Work {
             }
         }
         for table in examined.into_values() {
-            self.lost.take(&table.path, "it is in no tree; what it has is in others")?;
+            self.lost.take(&table.path, "the table is in no tree; other tables hold its entries")?;
         }
         for (number, blob) in version.blob_files() {
             if !self.blob_files.contains_key(number) {
@@ -750,7 +758,7 @@ impl Work {
         let has_left = |table: &Examined| salvaged.has_left(table.file.number);
         let (gone, mut kept): (Vec<_>, Vec<_>) = examined.into_iter().partition(has_left);
         for table in gone {
-            self.lost.take(&table.path, "it had left the tree; what it has is in others")?;
+            self.lost.take(&table.path, "the table had left the tree; other tables hold its entries")?;
         }
         for table in &mut kept {
             let there = table.references.keys().find(|number| self.blob_files.contains_key(number));
@@ -804,7 +812,7 @@ impl Work {
         let needed: BTreeSet<FileNumber> = additions.map(|blob| blob.number).collect();
         for (number, found) in self.blob_files.iter().filter(|(number, _)| !needed.contains(number)) {
             let path = self.blob_path(found.family, *number);
-            self.lost.take(&path, "no table refers to it")?;
+            self.lost.take(&path, "no table refers to the blob file")?;
         }
         Ok(())
     }

@@ -71,16 +71,16 @@ impl RepairReport {
 impl fmt::Display for RepairReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.manifest, &self.trees_made_anew) {
-            (Some(manifest), None) => writeln!(f, "trees: as {} has them", manifest.display())?,
+            (Some(manifest), None) => writeln!(f, "trees: those of {}", manifest.display())?,
             (manifest, why) => {
                 let of = manifest.as_ref().map_or("MANIFEST".into(), |path| path.display().to_string());
                 let why = why.as_deref().unwrap_or_default();
-                writeln!(f, "trees: made anew from the tables; {of}: {why}")?;
+                writeln!(f, "trees: rebuilt from the tables; {of}: {why}")?;
             }
         }
         match &self.options {
             Some(path) => writeln!(f, "options: {}", path.display())?,
-            None => writeln!(f, "options: as given; no OPTIONS file can be used")?,
+            None => writeln!(f, "options: the caller's; no OPTIONS file can be used")?,
         }
         for family in &self.column_families {
             let RepairedFamily { id, name, tables, bytes, blob_files, merged } = family;
@@ -105,7 +105,7 @@ impl fmt::Display for RepairReport {
         }
         if self.entries_of_unknown_families > 0 {
             let entries = self.entries_of_unknown_families;
-            writeln!(f, "logs have {entries} entries of column families of which nothing is known")?;
+            writeln!(f, "logs have {entries} entries of unknown column families")?;
         }
         Ok(())
     }

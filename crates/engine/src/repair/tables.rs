@@ -141,7 +141,7 @@ async fn examine_async(
         let parsed = InternalKey::parse(internal_key).map_err(|c| corrupt(format!("an entry: {c}")))?;
         if !before.is_empty() && comparator.compare_internal(&before, internal_key).is_ge() {
             let shown = Shown(parsed.user_key);
-            return Err(corrupt(format!("key {shown} does not come behind the one before it")));
+            return Err(corrupt(format!("key {shown} is not greater than the previous key")));
         }
         if parsed.kind == ValueType::BlobIndex {
             refer(&mut references, parsed.user_key, value).map_err(corrupt)?;
@@ -158,7 +158,7 @@ async fn examine_async(
     let said = properties.num_entries.saturating_sub(properties.num_range_deletions);
     // Compat: tables of LevelDB do not record the number of entries.
     if properties.num_entries > 0 && said != points {
-        return Err(corrupt(format!("it has {points} entries, its properties say {said}")));
+        return Err(corrupt(format!("the table has {points} entries, its properties say {said}")));
     }
     if let Some(tombstones) = table.range_tombstones() {
         for at in 0..tombstones.len() {
@@ -172,7 +172,7 @@ async fn examine_async(
         }
     }
     let Spanned { ends: Some((smallest, largest)), seqs: Some((low, high)) } = spanned else {
-        return Err(corrupt("it has no entry".to_owned()));
+        return Err(corrupt("the table has no entry".to_owned()));
     };
     let mut file = NewFile::new(found.number, found.size_bytes, smallest, largest, low, high);
     file.path_id = found.path_id;

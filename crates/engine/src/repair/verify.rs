@@ -106,7 +106,7 @@ fn verify_files(
     };
     let mut work = Work::look(&env, path, &options)?;
     if work.salvaged.name.is_none() && work.directory.manifests().is_empty() {
-        let text = "there is no database (it has no MANIFEST)";
+        let text = "the directory has no MANIFEST, so it is no database";
         return Err(Error::new(ErrorKind::NotFound, text));
     }
     if let Err(error) = work.directory.current_manifest() {

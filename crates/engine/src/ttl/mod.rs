@@ -57,7 +57,7 @@ use std::time::Duration;
 pub struct DbWithTtl(Db);
 
 pub(crate) fn has_no_time() -> Error {
-    Error::new(ErrorKind::Corruption, "a value has no time behind it, and the TTL wants one")
+    Error::new(ErrorKind::Corruption, "a value does not end with a write time, which the TTL needs")
 }
 
 /// Returns the options with a time to live for each of these families, or for all.

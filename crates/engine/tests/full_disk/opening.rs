@@ -167,7 +167,7 @@ fn sweep(what: &str, left: &Left, families: &[&str], change: fn(Options) -> Opti
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::NoSpace, "{at}: {error}");
                 let text = error.to_string();
-                assert!(text.contains("/db") && text.contains("it lacks "), "{at}: {text}");
+                assert!(text.contains("/db") && text.contains(" bytes are lacking"), "{at}: {text}");
                 assert!(room < enough, "{at}: {text}");
                 errors.push((room, text));
                 // The first attempt leaves no files that take space from a second one.

@@ -156,7 +156,7 @@ impl ManualCompaction {
         if options.change_level
             && options.target_level.is_some_and(|level| Some(level) == family.reserved_level())
         {
-            return Err(Refused::invalid("the target level is kept free for files that are ingested behind"));
+            return Err(Refused::invalid("the target level is reserved for files that are ingested behind"));
         }
         let ranged = family.family.compaction_style == CompactionStyle::Level;
         Ok(ManualCompaction {
@@ -393,7 +393,7 @@ impl ManualCompaction {
         }
         if [level, target].map(Some).contains(&tree.reserved_level()) {
             return Some(ManualStep::Refused(Refused::invalid(
-                "the last level is kept free for files that are ingested behind",
+                "the last level is reserved for files that are ingested behind",
             )));
         }
         let between = if target > level { level + 1..target + 1 } else { target..level };
@@ -404,7 +404,7 @@ impl ManualCompaction {
         }
         if target == 0 && tree.files(level).len() > 1 {
             return Some(ManualStep::Refused(Refused::invalid(
-                "more than one file would move to L0, which helps nobody",
+                "more than one file would move to L0, which reduces no level's size",
             )));
         }
         if between.into_iter().any(|level| !tree.files(level).is_empty()) {

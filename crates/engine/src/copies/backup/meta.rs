@@ -137,13 +137,13 @@ impl Meta {
     /// # Errors
     /// The defect, with its line number.
     pub(super) fn parse(bytes: &[u8]) -> Result<Meta, String> {
-        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
+        let text = std::str::from_utf8(bytes).map_err(|_| "the file is not UTF-8".to_owned())?;
         if !text.ends_with('\n') {
-            return Err("its last line has no end".into());
+            return Err("the last line has no end".into());
         }
         let mut lines = text.lines().enumerate();
         let mut next = |what: &str| {
-            let (number, line) = lines.next().ok_or_else(|| format!("it ends before {what}"))?;
+            let (number, line) = lines.next().ok_or_else(|| format!("the file ends before {what}"))?;
             Ok::<_, String>((number + 1, line))
         };
         let (mut number, mut line) = next("the timestamp")?;
@@ -176,7 +176,7 @@ impl Meta {
             let file = parse_file(number, line, extensible)?;
             let name = file.restored_name().unwrap_or_default();
             if names.contains(&name) {
-                return Err(format!("line {number}: {name} is there a second time"));
+                return Err(format!("line {number}: {name} occurs a second time"));
             }
             names.insert(name);
             meta.files.push(file);
@@ -184,7 +184,7 @@ impl Meta {
         for (number, line) in lines {
             let name = line.split(' ').next().unwrap_or_default();
             if !extensible {
-                return Err(format!("line {}: something behind the last file", number + 1));
+                return Err(format!("line {}: text after the last file", number + 1));
             }
             pass_over(number + 1, name)?;
         }

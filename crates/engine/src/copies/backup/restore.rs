@@ -348,7 +348,7 @@ impl Target {
             return Ok(());
         }
         Err(Error::invalid_argument(format!(
-            "{}: there are logs, and nothing shows that they are those of the database in {}; remove them first if nothing needs them, or restore with keep_log_files",
+            "{}: the directory has logs that may belong to another database than the one in {}; remove them first if they are not needed, or restore with keep_log_files",
             self.wal.display(),
             self.db.display()
         )))

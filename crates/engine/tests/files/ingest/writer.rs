@@ -113,7 +113,7 @@ fn keys_have_to_ascend_in_the_order_of_the_comparator() {
     for key in ["b", "c"] {
         let error = writer.put(key, "2").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(error.to_string().contains("does not come behind"), "{error}");
+        assert!(error.to_string().contains("is not greater than the previous key"), "{error}");
     }
     assert_eq!(writer.delete_range("a", "b").unwrap_err().kind(), ErrorKind::InvalidArgument);
     writer.put("a", "3").unwrap();

@@ -413,11 +413,11 @@ fn tables_of_others_have_timestamps_in_their_order() {
     refused(writer.put_with_ts("a", "short", "1"), kind, "of 5 bytes");
     writer.put_with_ts("a", ts(300), "300").unwrap();
     writer.delete_with_ts("a", ts(200)).unwrap();
-    refused(writer.put_with_ts("a", ts(200), "again"), kind, "does not come behind");
-    refused(writer.put_with_ts("a", ts(250), "later"), kind, "does not come behind");
+    refused(writer.put_with_ts("a", ts(200), "again"), kind, "is not greater than the previous key");
+    refused(writer.put_with_ts("a", ts(250), "later"), kind, "is not greater than the previous key");
     writer.put_with_ts("a", ts(100), "100").unwrap();
     writer.put_with_ts("b", ts(400), "400").unwrap();
-    refused(writer.put_with_ts("a", ts(1), "1"), kind, "does not come behind");
+    refused(writer.put_with_ts("a", ts(1), "1"), kind, "is not greater than the previous key");
     let info = writer.finish().unwrap();
     assert_eq!(info.num_entries, 4);
     assert_eq!(info.smallest_key, [&b"a"[..], &ts(300)].concat());

@@ -124,7 +124,7 @@ fn the_level_that_is_kept_free_is_left_alone() {
         assert_eq!(steps(&mut tree, all), ["L3[2] -> L3", "done on L3"]);
         let to_last = CompactRangeOptions { target_level: Some(4), ..refit };
         let refused = ManualCompaction::new(None, None, to_last, &tree.options, FileNumber(1000));
-        assert!(refused.unwrap_err().why.contains("kept free"));
+        assert!(refused.unwrap_err().why.contains("is reserved"));
     }
 }
 
