@@ -236,8 +236,8 @@ fn copies_have_all_in_one_directory() {
         .restore_db_from_latest_backup(spread.at("back"), spread.at("back"), &RestoreOptions::default())
         .unwrap();
     opens("back");
-    // Exports a family and imports it into directories of its own, where no compaction exchanges the
-    // files between the two lists of them.
+    // Exports a family and imports it into directories of its own, where no compaction exchanges
+    // the files between the two lists of them.
     let exported: ExportImportFilesMetaData =
         Checkpoint::new(&db).unwrap().export_column_family(&own, spread.at("export")).unwrap();
     let options = Spread::plain().cf_paths(Some("imported"), [DbPath::new(spread.at("imported"), 0)]);
