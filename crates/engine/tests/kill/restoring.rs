@@ -123,7 +123,9 @@ fn check_refusal(path: &Path, seed: u64, error: &Error) {
     let has_text = |error: &Error, parts: &[&str]| parts.iter().all(|part| error.to_string().contains(part));
     let named = path.to_string_lossy();
     let is_right = match error.kind() {
-        ErrorKind::Corruption => has_text(error, &[&*named, "CURRENT: missing, though there is data"]),
+        ErrorKind::Corruption => {
+            has_text(error, &[&*named, "CURRENT: missing, although the directory has data"])
+        }
         kind => kind == ErrorKind::InvalidArgument && has_text(error, &[&*named, "does not exist"]),
     };
     assert!(is_right, "{:?}: {error}", error.kind());
