@@ -233,6 +233,8 @@ pub use karst_txn::{
 /// A database accesses files, clock and threads only through its [`Env`](io::Env). The feature
 /// `testing` adds the simulated machine and file systems that are slow, faulty or observed.
 pub mod io {
+    #[doc(hidden)]
+    pub use karst_engine::io::report;
     #[doc(inline)]
     pub use karst_engine::io::{
         Backend, Blocking, Clock, CpuPriority, Disturbance, Env, EnvBuilder, Error, FileId, FileLock,
@@ -240,7 +242,7 @@ pub mod io {
         MappedRange, MemoryFileSystem, Metadata, OpenFuture, OpenOptions, PolledReactor, PositionalFile,
         PosixFileSystem, Priority, RandomAccessFile, Reactor, ReactorBuilder, ReactorStats, ReadBuf,
         ReadFuture, Result, Sleep, SoftFile, Spawner, SystemClock, Task, TransportKind, WritableFile,
-        YieldNow, block_on, in_background, open, read, reap, sleep, spawn_local, yield_now,
+        YieldNow, block_on, in_background, net, open, read, reap, sleep, spawn_local, yield_now,
     };
     #[cfg(feature = "testing")]
     #[doc(inline)]
