@@ -10,6 +10,7 @@ mod ldb;
 mod output;
 mod paths;
 mod random;
+mod serve;
 mod sst_dump;
 mod stress;
 mod table_file;
@@ -54,6 +55,7 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .subcommands(tools)
         .subcommand(inspect::command())
+        .subcommand(serve::command())
         .subcommand(verify::command())
         .subcommand(help)
 }
@@ -71,6 +73,7 @@ fn run(args: Vec<std::ffi::OsString>) -> Result<(), Fault> {
     };
     match matches.subcommand() {
         Some(("inspect", matches)) => inspect::run(matches),
+        Some(("serve", matches)) => serve::run(matches),
         Some(("verify", matches)) => verify::run(matches),
         Some(("help", matches)) => {
             let of = matches.get_one::<String>("command").cloned();

@@ -1,0 +1,276 @@
+//! The connection itself: authentication, the protocol, the database, and CLIENT.
+
+use super::table::Id;
+use super::{Call, QUOTED_AT_MOST, containers, quoted};
+use crate::numbers::integer;
+use crate::resp::Protocol;
+use crate::server::Client;
+use crate::session::Replies;
+use crate::wrong::Wrong;
+use std::sync::Arc;
+
+/// Version of Redis whose commands and replies are meant, in HELLO and INFO.
+pub(super) const REDIS_VERSION: &str = "7.2.4";
+
+/// The one user that there is.
+const USER: &[u8] = b"default";
+
+pub(super) async fn ping(call: &mut Call<'_>) -> Result<(), Wrong> {
+    match call.args {
+        [_] => call.out.simple("PONG"),
+        [_, text] => call.out.bulk(text),
+        _ => return Err(Wrong::arity("ping")),
+    }
+    Ok(())
+}
+
+pub(super) async fn echo(call: &mut Call<'_>) -> Result<(), Wrong> {
+    call.out.bulk(&call.args[1]);
+    Ok(())
+}
+
+pub(super) async fn quit(call: &mut Call<'_>) -> Result<(), Wrong> {
+    call.session.close();
+    call.out.ok();
+    Ok(())
+}
+
+pub(super) async fn reset(call: &mut Call<'_>) -> Result<(), Wrong> {
+    call.session.reset(!call.server.settings().has_password());
+    call.out.set_protocol(Protocol::Two);
+    call.out.simple("RESET");
+    Ok(())
+}
+
+pub(super) async fn select(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let number = integer(&call.args[1]).ok_or(Wrong::not_an_integer())?;
+    let number = u16::try_from(number).ok().filter(|number| *number < call.server.store().databases());
+    call.session.select(number.ok_or(Wrong::db_out_of_range())?);
+    call.out.ok();
+    Ok(())
+}
+
+pub(super) async fn auth(call: &mut Call<'_>) -> Result<(), Wrong> {
+    match call.args {
+        [_, _] if !call.server.settings().has_password() => {
+            return Err(Wrong::err(
+                "AUTH <password> called without any password configured for the default user. Are you sure \
+                 your configuration is correct?",
+            ));
+        }
+        [_, password] => authenticate(call, USER, password)?,
+        [_, user, password] => authenticate(call, user, password)?,
+        _ => return Err(Wrong::syntax()),
+    }
+    call.out.ok();
+    Ok(())
+}
+
+fn authenticate(call: &Call<'_>, user: &[u8], password: &[u8]) -> Result<(), Wrong> {
+    let settings = call.server.settings();
+    // Without a password the one user has any, as Redis' `nopass`.
+    if user != USER || (settings.has_password() && !settings.is_password(password)) {
+        return Err(Wrong::wrong_pass());
+    }
+    call.session.set_authenticated();
+    Ok(())
+}
+
+pub(super) async fn hello(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let mut protocol = call.session.protocol();
+    if let Some(version) = call.args.get(1) {
+        protocol = match integer(version) {
+            Some(2) => Protocol::Two,
+            Some(3) => Protocol::Three,
+            Some(_) => return Err(Wrong::no_proto()),
+            None => return Err(Wrong::err("Protocol version is not an integer or out of range")),
+        };
+    }
+    // Nothing takes effect before all options are known to be right.
+    let (mut user, mut name, mut at) = (None, None, 2);
+    while at < call.args.len() {
+        match (&*call.word(at), call.args.len() - at) {
+            ("auth", 3..) => {
+                user = Some((&call.args[at + 1], &call.args[at + 2]));
+                at += 3;
+            }
+            ("setname", 2..) => {
+                name = Some(client_name(&call.args[at + 1])?);
+                at += 2;
+            }
+            _ => {
+                let option = quoted(&call.args[at], QUOTED_AT_MOST);
+                return Err(Wrong::err(format_args!("Syntax error in HELLO option '{option}'")));
+            }
+        }
+    }
+    if let Some((user, password)) = user {
+        authenticate(call, user, password)?;
+    }
+    if !call.session.is_authenticated() {
+        return Err(Wrong::new(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
+             AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+             version at the same time",
+        ));
+    }
+    if let Some(name) = name {
+        call.session.client.set_name(name);
+    }
+    call.session.set_protocol(protocol);
+    let out = &mut *call.out;
+    out.set_protocol(protocol);
+    out.map(7);
+    out.bulk("server");
+    out.bulk("redis");
+    out.bulk("version");
+    out.bulk(REDIS_VERSION);
+    out.bulk("proto");
+    out.integer(if protocol == Protocol::Three { 3 } else { 2 });
+    out.bulk("id");
+    out.integer(call.session.client.id as i64);
+    out.bulk("mode");
+    out.bulk("standalone");
+    out.bulk("role");
+    out.bulk("master");
+    out.bulk("modules");
+    out.array(0);
+    Ok(())
+}
+
+/// Checks the name that a client gives itself.
+fn client_name(name: &[u8]) -> Result<Vec<u8>, Wrong> {
+    match name.iter().all(u8::is_ascii_graphic) {
+        true => Ok(name.to_vec()),
+        false => Err(Wrong::err("Client names cannot contain spaces, newlines or special characters.")),
+    }
+}
+
+pub(super) async fn client(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let this = call.session.client.clone();
+    match (&*call.word(1), call.args.len()) {
+        ("id", 2) => call.out.integer(this.id as i64),
+        ("info", 2) => {
+            let line = this.line(call.server.env().now()) + "\n";
+            call.out.verbatim(&line);
+        }
+        ("list", _) => list(call)?,
+        ("getname", 2) => {
+            let name = this.name();
+            call.out.optional_bulk(Some(name).filter(|name| !name.is_empty()));
+        }
+        ("setname", 3) => {
+            this.set_name(client_name(&call.args[2])?);
+            call.out.ok();
+        }
+        ("setinfo", 4) => set_info(call)?,
+        ("kill", 3..) => kill(call)?,
+        ("reply", 3) => reply(call)?,
+        ("no-evict" | "no-touch", 3) if call.is(2, "on") || call.is(2, "off") => call.out.ok(),
+        ("no-evict" | "no-touch", 3) => return Err(Wrong::syntax()),
+        ("tracking", 3) if call.is(2, "off") => call.out.ok(),
+        ("help", _) => containers::help(call, Id::Client),
+        _ => return Err(Wrong::syntax()),
+    }
+    Ok(())
+}
+
+fn set_info(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let (attribute, text) = (call.word(2), &call.args[3]);
+    let is_version = match &*attribute {
+        "lib-name" => false,
+        "lib-ver" => true,
+        _ => return Err(Wrong::err(format_args!("Unrecognized option '{attribute}'"))),
+    };
+    if !text.iter().all(u8::is_ascii_graphic) {
+        let why = "cannot contain spaces, newlines or special characters.";
+        return Err(Wrong::err(format_args!("{attribute} {why}")));
+    }
+    call.session.client.set_library(is_version, text.clone());
+    call.out.ok();
+    Ok(())
+}
+
+fn reply(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let replies = match &*call.word(2) {
+        "on" => Replies::On,
+        "off" => Replies::Off,
+        "skip" if call.session.replies.get() == Replies::Off => Replies::Off,
+        "skip" => Replies::SkipNext,
+        _ => return Err(Wrong::syntax()),
+    };
+    call.session.replies.set(replies);
+    call.out.ok();
+    Ok(())
+}
+
+fn list(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let ids = match (call.args.len(), &*call.word(2)) {
+        (2, _) => None,
+        (4, "type") => match &*call.word(3) {
+            "normal" => None,
+            "master" | "replica" | "slave" | "pubsub" => Some(Vec::new()),
+            other => return Err(Wrong::err(format_args!("Unknown client type '{other}'"))),
+        },
+        (4.., "id") => {
+            let ids = call.args[3..].iter().map(|id| integer(id).ok_or(Wrong::err("Invalid client ID")));
+            Some(ids.collect::<Result<Vec<_>, _>>()?)
+        }
+        _ => return Err(Wrong::syntax()),
+    };
+    let now = call.server.env().now();
+    let mut text = String::new();
+    for client in call.server.clients().all() {
+        if ids.as_ref().is_none_or(|ids| ids.contains(&(client.id as i64))) {
+            text += &client.line(now);
+            text.push('\n');
+        }
+    }
+    call.out.verbatim(&text);
+    Ok(())
+}
+
+fn kill(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let end = |client: &Arc<Client>| match client.id == call.session.client.id {
+        // It gets the reply first.
+        true => call.session.close(),
+        false => client.end.ring(),
+    };
+    let address = |client: &Client| client.peer.to_string().into_bytes();
+    let clients = call.server.clients().all();
+    if let [_, _, peer] = call.args {
+        let found = clients.iter().find(|client| address(client) == *peer);
+        end(found.ok_or(Wrong::err("No such client"))?);
+        call.out.ok();
+        return Ok(());
+    }
+    let (mut chosen, mut skips_me) = (clients, true);
+    for at in (2..call.args.len()).step_by(2) {
+        let value = call.args.get(at + 1).ok_or(Wrong::syntax())?;
+        match &*call.word(at) {
+            "id" => {
+                let id = integer(value).filter(|id| *id > 0);
+                let id = id.ok_or(Wrong::err("client-id should be greater than 0"))?;
+                chosen.retain(|client| client.id as i64 == id);
+            }
+            "addr" => chosen.retain(|client| address(client) == *value),
+            "laddr" => chosen.retain(|client| client.local.to_string().as_bytes() == value),
+            "user" => chosen.retain(|_| value == USER),
+            "type" => match &*call.word(at + 1) {
+                "normal" => {}
+                "master" | "replica" | "slave" | "pubsub" => chosen.clear(),
+                other => return Err(Wrong::err(format_args!("Unknown client type '{other}'"))),
+            },
+            "skipme" => match &*call.word(at + 1) {
+                "yes" => skips_me = true,
+                "no" => skips_me = false,
+                _ => return Err(Wrong::syntax()),
+            },
+            _ => return Err(Wrong::syntax()),
+        }
+    }
+    chosen.retain(|client| !skips_me || client.id != call.session.client.id);
+    chosen.iter().for_each(end);
+    call.out.count(chosen.len());
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Commands of which each argument behind the name is a command of its own: CLIENT, COMMAND, CONFIG
+//! and OBJECT. Their subcommands, with arity and help.
+//!
+//! A subcommand that is unknown or has another number of arguments is refused before its handler
+//! runs, so that EXEC refuses a transaction with it.
+
+use super::table::{Id, Spec};
+use super::{Call, QUOTED_AT_MOST, lower, quoted};
+use crate::wrong::Wrong;
+
+/// A subcommand: name, arity as in the table of commands (both names count), its other arguments
+/// and a sentence for HELP.
+type Sub = (&'static str, i8, &'static str, &'static str);
+
+const CLIENT: &[Sub] = &[
+    ("getname", 2, "", "Return the name of the connection."),
+    ("id", 2, "", "Return the number of the connection."),
+    ("info", 2, "", "Return information about the connection."),
+    (
+        "kill",
+        -3,
+        "<ip:port>|<option> <value> [...]",
+        "Close connections: ADDR, LADDR, ID, TYPE, USER, SKIPME.",
+    ),
+    ("list", -2, "[TYPE normal | ID <id> [...]]", "Return information about connections."),
+    ("no-evict", 3, "(ON|OFF)", "Accepted; no connection is evicted."),
+    ("no-touch", 3, "(ON|OFF)", "Accepted; accesses are not kept."),
+    ("reply", 3, "(ON|OFF|SKIP)", "Choose the replies that are sent."),
+    ("setinfo", 4, "<option> <value>", "Set LIB-NAME or LIB-VER."),
+    ("setname", 3, "<name>", "Name the connection."),
+    ("tracking", -3, "OFF", "Accepted; ON is not served."),
+];
+
+const COMMAND: &[Sub] = &[
+    ("count", 2, "", "Return the number of commands."),
+    ("docs", -2, "[<name> [...]]", "Return an empty map."),
+    ("getkeys", -3, "<command>", "Return the keys of a command."),
+    ("info", -2, "[<name> [...]]", "Return details of commands."),
+    ("list", -2, "[FILTERBY PATTERN <pattern>]", "Return the names of commands."),
+];
+
+const CONFIG: &[Sub] = &[
+    ("get", -3, "<pattern> [...]", "Return settings that match."),
+    ("resetstat", 2, "", "Reset the statistics of INFO."),
+    ("rewrite", 2, "", "Refused; there is no configuration file."),
+    ("set", -4, "<name> <value> [...]", "Change settings."),
+];
+
+const OBJECT: &[Sub] = &[
+    ("encoding", 3, "<key>", "Return the form that Redis has for the value of a key."),
+    ("freq", 3, "<key>", "Refused; accesses are not counted."),
+    ("idletime", 3, "<key>", "Return 0; accesses are not kept."),
+    ("refcount", 3, "<key>", "Return 1."),
+];
+
+/// Subcommands of a command; none if it is no container.
+fn subcommands(id: Id) -> &'static [Sub] {
+    match id {
+        Id::Client => CLIENT,
+        Id::Command => COMMAND,
+        Id::Config => CONFIG,
+        Id::Object => OBJECT,
+        _ => &[],
+    }
+}
+
+/// Checks the subcommand of a request.
+///
+/// # Errors
+/// The command has none of that name, or it takes another number of arguments.
+pub(super) fn check(spec: &Spec, args: &[Vec<u8>]) -> Result<(), Wrong> {
+    let subs = subcommands(spec.id);
+    let ([_, word, ..], [_, ..]) = (args, subs) else { return Ok(()) };
+    let known = subs.iter().find(|(name, ..)| word.eq_ignore_ascii_case(name.as_bytes()));
+    let (name, arity) = match known {
+        Some((name, arity, ..)) => (*name, *arity),
+        None if word.eq_ignore_ascii_case(b"help") => ("help", 2),
+        None => {
+            let (word, container) = (quoted(word, QUOTED_AT_MOST), spec.name.to_ascii_uppercase());
+            return Err(Wrong::err(format_args!("unknown subcommand '{word}'. Try {container} HELP.")));
+        }
+    };
+    let least = usize::from(arity.unsigned_abs());
+    match if arity < 0 { args.len() >= least } else { args.len() == least } {
+        true => Ok(()),
+        false => Err(Wrong::arity(&format!("{}|{name}", spec.name))),
+    }
+}
+
+/// HELP of a container.
+pub(super) fn help(call: &mut Call<'_>, id: Id) {
+    let (subs, name) = (subcommands(id), lower(&call.args[0]).to_ascii_uppercase());
+    call.out.array(2 * subs.len() + 3);
+    call.out.simple(&format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    for (name, _, arguments, sentence) in subs {
+        let line = format!("{} {arguments}", name.to_ascii_uppercase());
+        call.out.simple(line.trim_end());
+        call.out.simple(&format!("    {sentence}"));
+    }
+    call.out.simple("HELP");
+    call.out.simple("    Print this help.");
+}

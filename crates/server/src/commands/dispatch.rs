@@ -1,0 +1,22 @@
+//! Handlers by the numbers of their commands.
+
+use super::table::{Id, for_each_command};
+use super::{Call, connection, hashes, keys, lists, server, sets, strings, transactions};
+use crate::wrong::Wrong;
+
+/// Makes the `match` that runs a handler, from the rows of the table.
+macro_rules! dispatch {
+    ($($id:ident $name:literal $arity:literal ($($flag:ident)*) $keys:expr => $group:ident::$handler:ident;)*) => {
+        /// Runs a command's handler.
+        ///
+        /// # Errors
+        /// The error reply; nothing was written, and what the handler added to the output is to be
+        /// removed.
+        pub(super) async fn run(id: Id, call: &mut Call<'_>) -> Result<(), Wrong> {
+            match id {
+                $(Id::$id => $group::$handler(call).await,)*
+            }
+        }
+    };
+}
+for_each_command!(dispatch);

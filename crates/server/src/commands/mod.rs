@@ -1,0 +1,270 @@
+//! The table of commands, and how one is carried out.
+//!
+//! In: a request of a session. Out: one reply in its [`Encoder`]. [`execute`] finds the command,
+//! checks what is the same for all (arity, authentication, a transaction that queues it), takes the
+//! [`Access`] that the command's flags ask for, runs the handler, and commits.
+//!
+//! Invariant of handlers: one that refuses has written nothing, because EXEC goes on and commits
+//! what the other commands have written. One that fails because the store does
+//! ([`Wrong::is_of_store`]) may have written a part; all that was to be committed with it is
+//! abandoned, and has the error as its reply. One that returns `Ok` has added exactly one reply.
+//!
+//! A new command is a row of the table and a handler in the file of its group.
+
+mod collections;
+mod connection;
+mod containers;
+mod dispatch;
+mod exec;
+mod hashes;
+mod keys;
+mod lists;
+mod pace;
+mod server;
+mod sets;
+mod strings;
+mod table;
+#[cfg(test)]
+mod tests;
+mod transactions;
+
+use crate::resp::{Encoder, Request};
+use crate::server::Server;
+use crate::session::{Replies, Session};
+use crate::store::{Access, Key, Kind};
+use crate::wrong::Wrong;
+use dispatch::run;
+use karstdb::io::report;
+use pace::{KEYS_AT_ONCE, Pace};
+use std::ops::Range;
+use table::{Flags, Id, Keys, Spec, find};
+
+/// Maximum number of bytes of a client's text that an error reply quotes, as Redis has it.
+const QUOTED_AT_MOST: usize = 128;
+/// Bytes of writes of neighbours in a pipeline after which they are committed.
+const COMMITTED_AT_ONCE: usize = 1 << 20;
+
+/// A command that is carried out, for its handler.
+pub(crate) struct Call<'a> {
+    /// Name and arguments, as many as the table's arity says.
+    pub(crate) args: &'a [Vec<u8>],
+    /// The client.
+    pub(crate) session: &'a Session,
+    /// Reads and writes.
+    pub(crate) access: &'a mut Access,
+    /// Where the reply goes.
+    pub(crate) out: &'a mut Encoder,
+    /// The server.
+    pub(crate) server: &'a Server,
+}
+
+impl Call<'_> {
+    /// The key that an argument names.
+    pub(crate) fn key(&self, at: usize) -> Key {
+        self.session.key(&self.args[at])
+    }
+
+    /// The keys that a range of arguments names.
+    pub(crate) fn keys(&self, of: Range<usize>) -> Vec<Key> {
+        self.args[of].iter().map(|name| self.session.key(name)).collect()
+    }
+
+    /// The types of the keys that a range of arguments names, as of one moment.
+    pub(crate) async fn kinds(&self, of: Range<usize>) -> Result<Vec<Option<Kind>>, Wrong> {
+        self.pin_if_many(of.len());
+        let (mut kinds, mut pace) = (Vec::new(), Pace::default());
+        for names in self.args[of].chunks(KEYS_AT_ONCE) {
+            let keys: Vec<Key> = names.iter().map(|name| self.session.key(name)).collect();
+            kinds.extend(self.access.kinds(&keys).await?);
+            pace.steps(keys.len()).await;
+        }
+        Ok(kinds)
+    }
+
+    /// Has all reads see one state, if so many keys are not read at the same time.
+    pub(crate) fn pin_if_many(&self, keys: usize) {
+        if keys > KEYS_AT_ONCE {
+            self.access.pin();
+        }
+    }
+
+    /// True if an argument is this word, in any case.
+    pub(crate) fn is(&self, at: usize, word: &str) -> bool {
+        self.args.get(at).is_some_and(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))
+    }
+
+    /// An argument in lower case, for a `match`; bytes that are no ASCII match nothing.
+    pub(crate) fn word(&self, at: usize) -> String {
+        self.args.get(at).map(|argument| lower(argument)).unwrap_or_default()
+    }
+}
+
+/// Closes the connection of a session that would hold more bytes between its commands than a
+/// request may have, and drops what the session holds. Returns the reply.
+fn held_too_much(session: &Session) -> Wrong {
+    session.transaction.take();
+    session.unwatch();
+    session.close();
+    Wrong::err("queued commands and watched keys exceed client-query-buffer-limit")
+}
+
+/// Text of bytes in lower case.
+fn lower(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).to_ascii_lowercase()
+}
+
+/// The first bytes of a client's text, for an error reply.
+fn quoted(bytes: &[u8], at_most: usize) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(at_most)]).into_owned()
+}
+
+/// What a request needs of its neighbours in a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// It only reads, and may run at the same time as others that do.
+    Readers,
+    /// It writes keys that it names, and may be committed together with others that do.
+    Writers,
+    /// It runs alone: it changes its session, is queued or refused, or is for any key.
+    Alone,
+}
+
+/// Returns what a request needs.
+pub(crate) fn company(request: &[Vec<u8>], session: &Session) -> Company {
+    if session.replies.get() != Replies::On || session.is_in_transaction() {
+        return Company::Alone;
+    }
+    match resolve(request, session) {
+        Ok(spec) if spec.flags.has(Flags::READONLY) => Company::Readers,
+        Ok(spec) if spec.flags.has(Flags::WRITE) && spec.keys != Keys::All => Company::Writers,
+        Ok(_) | Err(_) => Company::Alone,
+    }
+}
+
+/// Carries out requests whose company is [`Company::Writers`], one after the other, and commits
+/// what they have written together, in parts of about [`COMMITTED_AT_ONCE`]. Adds the reply of
+/// each. If the store fails, the error is the reply of all whose writes are lost by it.
+pub(crate) async fn execute_writers(
+    server: &Server,
+    session: &Session,
+    requests: &[Request],
+    out: &mut Encoder,
+) {
+    let resolved = || requests.iter().filter_map(|args| Some((resolve(args, session).ok()?, args)));
+    let keys: Vec<Key> = resolved().flat_map(|(spec, args)| spec.keys(args, session.db())).collect();
+    let mut access = server.store().change(&keys).await;
+    // Beginning and number of the replies of what is not committed.
+    let (mut begin, mut replies) = (out.len(), 0);
+    for (spec, args) in resolved() {
+        server.stats().commands.add(1);
+        session.client.note_command(spec.name, server.env().now());
+        let before = out.len();
+        replies += 1;
+        let mut call = Call { args, session, access: &mut access, out: &mut *out, server };
+        let lost = match run(spec.id, &mut call).await {
+            Ok(()) if access.pending() < COMMITTED_AT_ONCE => continue,
+            Ok(()) => access.commit(server.settings().durability()).await.err(),
+            Err(wrong) if wrong.is_of_store() => {
+                access.abandon();
+                Some(wrong)
+            }
+            Err(wrong) => {
+                server.stats().errors.add(1);
+                out.truncate(before);
+                out.error(&wrong);
+                continue;
+            }
+        };
+        fail(server, out, begin, replies, lost);
+        (begin, replies) = (out.len(), 0);
+    }
+    let lost = access.commit(server.settings().durability()).await.err();
+    fail(server, out, begin, replies, lost);
+}
+
+/// Puts an error, if there is one, in place of the last `replies`, which begin at `begin`.
+fn fail(server: &Server, out: &mut Encoder, begin: usize, replies: u64, lost: Option<Wrong>) {
+    if let Some(wrong) = lost {
+        server.stats().errors.add(replies);
+        out.truncate(begin);
+        (0..replies).for_each(|_| out.error(&wrong));
+    }
+}
+
+/// Carries out a request, and adds its reply, except to one of HTTP. A transaction that queues the
+/// request takes its arguments.
+pub(crate) async fn execute(server: &Server, session: &Session, args: &mut Request, out: &mut Encoder) {
+    if is_of_http(&args[0]) {
+        report!(warn, peer = %session.client.peer, "a client speaks HTTP; its connection is closed");
+        session.close();
+        return;
+    }
+    let before = out.len();
+    server.stats().commands.add(1);
+    if let Err(wrong) = perform(server, session, args, out).await {
+        server.stats().errors.add(1);
+        out.truncate(before);
+        out.error(&wrong);
+    }
+}
+
+async fn perform(
+    server: &Server,
+    session: &Session,
+    args: &mut Request,
+    out: &mut Encoder,
+) -> Result<(), Wrong> {
+    let spec = resolve(args, session).inspect_err(|_| session.refuse_transaction())?;
+    session.client.note_command(spec.name, server.env().now());
+    if session.is_in_transaction() {
+        if spec.id == Id::Exec {
+            return exec::exec(server, session, out).await;
+        }
+        if !spec.flags.has(Flags::AT_ONCE) {
+            return exec::queue(spec, server, session, args, out);
+        }
+    }
+    let mut access = match spec.flags.has(Flags::WRITE) {
+        false => server.store().view(server.store().now()),
+        true if spec.keys == Keys::All => server.store().change_all().await,
+        true => server.store().change(&spec.keys(args, session.db())).await,
+    };
+    let mut call = Call { args, session, access: &mut access, out, server };
+    run(spec.id, &mut call).await?;
+    match spec.flags.has(Flags::WRITE) {
+        true => access.commit(server.settings().durability()).await,
+        false => Ok(()),
+    }
+}
+
+/// True for the words with which HTTP begins a request and a field of each request. A web page can
+/// have a browser send such a request here, with commands in what follows: none of them is carried
+/// out.
+fn is_of_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
+/// Finds a request's command, and checks what the command is not needed for.
+fn resolve(args: &[Vec<u8>], session: &Session) -> Result<&'static Spec, Wrong> {
+    let spec = find(&args[0]).ok_or_else(|| unknown(args))?;
+    if !spec.takes(args.len()) {
+        return Err(Wrong::arity(spec.name));
+    }
+    if !session.is_authenticated() && !spec.flags.has(Flags::NO_AUTH) {
+        return Err(Wrong::no_auth());
+    }
+    containers::check(spec, args)?;
+    Ok(spec)
+}
+
+fn unknown(args: &[Vec<u8>]) -> Wrong {
+    let mut beginning = String::new();
+    for argument in &args[1..] {
+        if beginning.len() >= QUOTED_AT_MOST {
+            break;
+        }
+        beginning += &format!("'{}' ", quoted(argument, QUOTED_AT_MOST - beginning.len()));
+    }
+    let name = quoted(&args[0], QUOTED_AT_MOST);
+    Wrong::err(format_args!("unknown command '{name}', with args beginning with: {beginning}"))
+}

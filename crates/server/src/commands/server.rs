@@ -1,0 +1,397 @@
+//! The server as a whole: INFO, CONFIG, COMMAND, databases, the time and the end.
+
+use super::connection::REDIS_VERSION;
+use super::pace::Pace;
+use super::table::{Flags, Id, Keys, Spec, TABLE, find};
+use super::{Call, QUOTED_AT_MOST, containers, lower, quoted};
+use crate::numbers::integer;
+use crate::pattern::Pattern;
+use crate::wrong::Wrong;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+pub(super) async fn db_size(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let size = call.access.size(call.session.db());
+    call.out.integer(size as i64);
+    Ok(())
+}
+
+/// Checks the option of FLUSHALL and FLUSHDB; both forms take constant time.
+fn check_flush(call: &Call<'_>) -> Result<(), Wrong> {
+    match call.args.len() {
+        1 => Ok(()),
+        2 if call.is(1, "sync") || call.is(1, "async") => Ok(()),
+        _ => Err(Wrong::syntax()),
+    }
+}
+
+pub(super) async fn flush_db(call: &mut Call<'_>) -> Result<(), Wrong> {
+    check_flush(call)?;
+    call.access.flush(call.session.db()).await?;
+    call.out.ok();
+    Ok(())
+}
+
+pub(super) async fn flush_all(call: &mut Call<'_>) -> Result<(), Wrong> {
+    check_flush(call)?;
+    for db in 0..call.server.store().databases() {
+        call.access.flush(db).await?;
+    }
+    call.out.ok();
+    Ok(())
+}
+
+pub(super) async fn swap_db(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let number = |at: usize, which| {
+        let number = integer(&call.args[at]).and_then(|number| i32::try_from(number).ok());
+        let number = number.ok_or_else(|| Wrong::err(format_args!("invalid {which} DB index")))?;
+        let number = u16::try_from(number).ok().filter(|number| *number < call.server.store().databases());
+        number.ok_or(Wrong::db_out_of_range())
+    };
+    let (one, other) = (number(1, "first")?, number(2, "second")?);
+    if one != other {
+        call.access.swap(one, other).await?;
+    }
+    call.out.ok();
+    Ok(())
+}
+
+pub(super) async fn time(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let now = call.server.env().unix_time();
+    call.out.array(2);
+    call.out.bulk_text(now.as_secs());
+    call.out.bulk_text(now.subsec_micros());
+    Ok(())
+}
+
+pub(super) async fn role(call: &mut Call<'_>) -> Result<(), Wrong> {
+    call.out.array(3);
+    call.out.bulk("master");
+    call.out.integer(0);
+    call.out.array(0);
+    Ok(())
+}
+
+/// Stops the server. There is no reply: the end of the connection is it.
+pub(super) async fn shutdown(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let known = ["nosave", "save", "now", "force"];
+    if call.args[1..].iter().any(|word| !known.contains(&&*lower(word))) {
+        return Err(Wrong::syntax());
+    }
+    call.session.close();
+    call.server.stop();
+    Ok(())
+}
+
+pub(super) async fn config(call: &mut Call<'_>) -> Result<(), Wrong> {
+    match (&*call.word(1), call.args.len()) {
+        ("get", 3..) => {
+            let mut found = values(call);
+            let mut names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
+            let mut pace = Pace::default();
+            for pattern in &call.args[2..] {
+                let (pattern, mut chosen) = (pattern.to_ascii_lowercase(), names.clone());
+                Pattern::new(&pattern)?.retain(&mut chosen, |name| name.as_bytes()).await;
+                names.retain(|name| !chosen.contains(name));
+                pace.step().await;
+            }
+            // Those that are left match no pattern.
+            found.retain(|(name, _)| !names.contains(name));
+            call.out.map(found.len());
+            for (name, value) in found {
+                call.out.bulk(name);
+                call.out.bulk(value);
+            }
+        }
+        ("set", 4..) if call.args.len().is_multiple_of(2) => set_config(call)?,
+        ("resetstat", 2) => {
+            call.server.stats().reset();
+            call.out.ok();
+        }
+        ("rewrite", 2) => return Err(Wrong::err("The server is running without a config file")),
+        ("help", _) => containers::help(call, Id::Config),
+        _ => return Err(Wrong::arity("config|set")),
+    }
+    Ok(())
+}
+
+/// All settings and their values: those that can be changed, and some that clients look at.
+fn values(call: &Call<'_>) -> Vec<(&'static str, String)> {
+    let address = call.session.client.local;
+    let mut values = call.server.settings().values();
+    values.extend([
+        ("appendonly", "yes".to_owned()),
+        ("bind", address.ip().to_string()),
+        ("databases", call.server.store().databases().to_string()),
+        ("dir", call.server.path().display().to_string()),
+        ("io-threads", call.server.threads().to_string()),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        ("port", address.port().to_string()),
+        ("save", String::new()),
+        ("timeout", "0".to_owned()),
+    ]);
+    values
+}
+
+/// Sets all of the pairs or none.
+fn set_config(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let settings = call.server.settings();
+    let pairs = || call.args[2..].chunks_exact(2).map(|pair| (lower(&pair[0]), &pair[1]));
+    let failed = |name: &str, why: &str| {
+        Wrong::err(format_args!("CONFIG SET failed (possibly related to argument '{name}') - {why}"))
+    };
+    let mut seen = BTreeSet::new();
+    for (name, value) in pairs() {
+        if !seen.insert(name.clone()) {
+            return Err(failed(&name, "duplicate parameter"));
+        }
+        match settings.check(&name, value) {
+            Ok(()) => {}
+            Err(Some(why)) => return Err(failed(&name, why)),
+            Err(None) if values(call).iter().any(|(known, _)| *known == name) => {
+                return Err(failed(&name, "can't set immutable config"));
+            }
+            Err(None) => {
+                let name = quoted(name.as_bytes(), QUOTED_AT_MOST);
+                let what = "Unknown option or number of arguments for CONFIG SET";
+                return Err(Wrong::err(format_args!("{what} - '{name}'")));
+            }
+        }
+    }
+    for (name, value) in pairs() {
+        if let Err(why) = settings.set(&name, value) {
+            return Err(failed(&name, why.unwrap_or_default()));
+        }
+    }
+    call.out.ok();
+    Ok(())
+}
+
+pub(super) async fn command(call: &mut Call<'_>) -> Result<(), Wrong> {
+    match (&*call.word(1), call.args.len()) {
+        (_, 1) => {
+            call.out.array(TABLE.len());
+            TABLE.iter().for_each(|spec| describe(call, spec));
+        }
+        ("count", 2) => call.out.count(TABLE.len()),
+        ("info", 2) => {
+            call.out.array(TABLE.len());
+            TABLE.iter().for_each(|spec| describe(call, spec));
+        }
+        ("info", _) => {
+            let names = &call.args[2..];
+            call.out.array(names.len());
+            for name in names {
+                match find(name) {
+                    Some(spec) => describe(call, spec),
+                    None => call.out.null_array(),
+                }
+            }
+        }
+        ("docs", _) => call.out.map(0),
+        ("list", 2) => {
+            call.out.array(TABLE.len());
+            TABLE.iter().for_each(|spec| call.out.bulk(spec.name));
+        }
+        ("list", 5) if call.is(2, "filterby") && call.is(3, "pattern") => {
+            let mut found: Vec<&Spec> = TABLE.iter().collect();
+            Pattern::new(&call.args[4])?.retain(&mut found, |spec| spec.name.as_bytes()).await;
+            call.out.array(found.len());
+            found.iter().for_each(|spec| call.out.bulk(spec.name));
+        }
+        ("getkeys", 3..) => {
+            let of = &call.args[2..];
+            let spec = find(&of[0]).ok_or(Wrong::err("Invalid command specified"))?;
+            if !spec.takes(of.len()) {
+                return Err(Wrong::err("Invalid number of arguments specified for command"));
+            }
+            let positions = spec.key_positions(of);
+            if positions.is_empty() {
+                return Err(Wrong::err("The command has no key arguments"));
+            }
+            call.out.array(positions.len());
+            positions.iter().for_each(|at| call.out.bulk(&of[*at]));
+        }
+        ("help", _) => containers::help(call, Id::Command),
+        _ => return Err(Wrong::syntax()),
+    }
+    Ok(())
+}
+
+/// A command's entry in COMMAND INFO.
+fn describe(call: &mut Call<'_>, spec: &Spec) {
+    let out = &mut *call.out;
+    let (first, last, step) = match spec.keys {
+        Keys::Range(first, last, step) => (first as i64, last as i64, step as i64),
+        Keys::None | Keys::All | Keys::Counted(_) => (0, 0, 0),
+    };
+    out.array(10);
+    out.bulk(spec.name);
+    out.integer(spec.arity.into());
+    let mut flags = spec.flags.names();
+    if matches!(spec.keys, Keys::Counted(_)) {
+        flags.push("movablekeys");
+    }
+    out.set(flags.len());
+    flags.into_iter().for_each(|flag| out.simple(flag));
+    out.integer(first);
+    out.integer(last);
+    out.integer(step);
+    let categories = [
+        (Flags::WRITE, "@write"),
+        (Flags::READONLY, "@read"),
+        (Flags::ADMIN, "@admin"),
+        (Flags::FAST, "@fast"),
+    ];
+    let mut categories: Vec<_> = categories.into_iter().filter(|(flag, _)| spec.flags.has(*flag)).collect();
+    if !spec.flags.has(Flags::FAST) {
+        categories.push((Flags::FAST, "@slow"));
+    }
+    out.set(categories.len());
+    categories.into_iter().for_each(|(_, name)| out.simple(name));
+    out.array(0);
+    out.array(0);
+    out.array(0);
+}
+
+pub(super) async fn info(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let asked: Vec<String> = call.args[1..].iter().map(|section| lower(section)).collect();
+    let is_all = asked.iter().any(|section| matches!(&**section, "all" | "default" | "everything"));
+    let mut text = String::new();
+    for (name, lines) in SECTIONS {
+        if asked.is_empty() || is_all || asked.iter().any(|asked| asked.eq_ignore_ascii_case(name)) {
+            if !text.is_empty() {
+                text += "\r\n";
+            }
+            let _never_fails = write!(text, "# {name}\r\n");
+            for (field, value) in lines(call) {
+                let _never_fails = write!(text, "{field}:{value}\r\n");
+            }
+        }
+    }
+    call.out.verbatim(&text);
+    Ok(())
+}
+
+type Lines = Vec<(String, String)>;
+
+/// Name of a section of INFO, and what makes its lines.
+type Section = (&'static str, fn(&Call<'_>) -> Lines);
+
+/// Sections of INFO. Fields of Redis whose values are not known here are left out.
+const SECTIONS: [Section; 8] = [
+    ("Server", of_server),
+    ("Clients", of_clients),
+    ("Memory", of_memory),
+    ("Persistence", of_persistence),
+    ("Stats", of_stats),
+    ("Replication", of_replication),
+    ("Cluster", |_| lines([("cluster_enabled", "0".to_owned())])),
+    ("Keyspace", of_keyspace),
+];
+
+fn lines<const N: usize>(lines: [(&str, String); N]) -> Lines {
+    lines.map(|(field, value)| (field.to_owned(), value)).to_vec()
+}
+
+fn of_server(call: &Call<'_>) -> Lines {
+    let uptime = call.server.uptime().as_secs();
+    lines([
+        ("redis_version", REDIS_VERSION.to_owned()),
+        ("karstdb_version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("redis_mode", "standalone".to_owned()),
+        ("os", std::env::consts::OS.to_owned()),
+        ("arch_bits", usize::BITS.to_string()),
+        ("process_id", std::process::id().to_string()),
+        ("run_id", call.server.run_id().to_owned()),
+        ("tcp_port", call.session.client.local.port().to_string()),
+        ("uptime_in_seconds", uptime.to_string()),
+        ("uptime_in_days", (uptime / 86_400).to_string()),
+        ("io_threads", call.server.threads().to_string()),
+    ])
+}
+
+fn of_clients(call: &Call<'_>) -> Lines {
+    lines([
+        ("connected_clients", call.server.clients().count().to_string()),
+        ("maxclients", call.server.settings().max_clients().to_string()),
+        ("blocked_clients", "0".to_owned()),
+    ])
+}
+
+fn of_memory(call: &Call<'_>) -> Lines {
+    let bytes = |property: &str| call.server.store().db().int_property(property).unwrap_or(0);
+    let (memtables, cache) = (bytes("rocksdb.cur-size-all-mem-tables"), bytes("rocksdb.block-cache-usage"));
+    lines([
+        ("used_memory", (memtables + cache).to_string()),
+        ("used_memory_human", human(memtables + cache)),
+        ("used_memory_memtables", memtables.to_string()),
+        ("used_memory_block_cache", cache.to_string()),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory_policy", "noeviction".to_owned()),
+    ])
+}
+
+fn of_persistence(call: &Call<'_>) -> Lines {
+    lines([
+        ("loading", "0".to_owned()),
+        ("aof_enabled", "1".to_owned()),
+        ("appendfsync", call.server.settings().append_sync().name().to_owned()),
+        ("rdb_bgsave_in_progress", "0".to_owned()),
+        ("aof_rewrite_in_progress", "0".to_owned()),
+    ])
+}
+
+fn of_stats(call: &Call<'_>) -> Lines {
+    let stats = call.server.stats();
+    lines([
+        ("total_connections_received", stats.connections.get().to_string()),
+        ("rejected_connections", stats.rejected.get().to_string()),
+        ("total_commands_processed", stats.commands.get().to_string()),
+        ("total_error_replies", stats.errors.get().to_string()),
+        ("total_net_input_bytes", stats.received.get().to_string()),
+        ("total_net_output_bytes", stats.sent.get().to_string()),
+        ("evicted_keys", "0".to_owned()),
+    ])
+}
+
+fn of_replication(call: &Call<'_>) -> Lines {
+    lines([
+        ("role", "master".to_owned()),
+        ("connected_slaves", "0".to_owned()),
+        // There is no history that a replica could go on with: each run is one of its own.
+        ("master_replid", call.server.run_id().to_owned()),
+        ("master_repl_offset", "0".to_owned()),
+    ])
+}
+
+/// A number of bytes as Redis prints it for people: `1.50M`.
+fn human(bytes: u64) -> String {
+    let units = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
+    match units.into_iter().find(|(_, shift)| bytes >> shift > 0) {
+        Some((unit, shift)) => format!("{:.2}{unit}", bytes as f64 / (1u64 << shift) as f64),
+        None => format!("{bytes}B"),
+    }
+}
+
+fn of_keyspace(call: &Call<'_>) -> Lines {
+    let sizes = (0..call.server.store().databases()).map(|db| (db, call.server.store().size(db)));
+    let kept = sizes.filter(|(_, size)| *size > 0);
+    // Keys with an expiry are not counted, so `expires` is left out. An `avg_ttl` of 0 says that
+    // none is known, in Redis too.
+    kept.map(|(db, size)| (format!("db{db}"), format!("keys={size},avg_ttl=0"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_for_people() {
+        let cases = [(0, "0B"), (1023, "1023B"), (1024, "1.00K"), (3 << 19, "1.50M"), (5 << 30, "5.00G")];
+        for (bytes, text) in cases {
+            assert_eq!(human(bytes), text);
+        }
+    }
+}

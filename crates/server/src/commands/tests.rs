@@ -1,0 +1,153 @@
+//! What is committed together when the store fails, and how much of it.
+
+use super::*;
+use crate::resp::Protocol;
+use crate::server::ServerOptions;
+use futures_util::future::join;
+use karstdb::io::{Env, MemoryFileSystem, block_on};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Runs a test with a server that nobody listens for, whose key `bad` is damaged, and a session.
+fn with_server(test: impl AsyncFnOnce(&Server, &Session)) {
+    let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+    block_on(&env, async {
+        let server = Server::open(Path::new("/db"), &ServerOptions::default(), &env).await.unwrap();
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        let connected = server.clients().add(nowhere, nowhere, env.now(), 1).unwrap();
+        let session = Session::new(connected.client.clone(), true);
+        server.store().db().put(b"\0\0bad", b"\x07").unwrap();
+        test(&server, &session).await;
+    });
+}
+
+fn request(line: &str) -> Request {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn lines(mut out: Encoder) -> Vec<String> {
+    let text = String::from_utf8(out.take()).unwrap();
+    text.lines().map(|line| line.get(..16).unwrap_or(line).to_owned()).collect()
+}
+
+async fn one(server: &Server, session: &Session, mut args: Request) -> Vec<String> {
+    let mut out = Encoder::new(Protocol::Two);
+    execute(server, session, &mut args, &mut out).await;
+    lines(out)
+}
+
+async fn line(server: &Server, session: &Session, line: &str) -> Vec<String> {
+    one(server, session, request(line)).await
+}
+
+async fn writers(server: &Server, session: &Session, requests: &[Request]) -> Vec<String> {
+    let mut out = Encoder::new(Protocol::Two);
+    execute_writers(server, session, requests, &mut out).await;
+    lines(out)
+}
+
+/// Beginning of the reply for the damaged key.
+const DAMAGED: &str = "-ERR corruption:";
+
+#[test]
+fn a_run_of_writers_loses_all_that_a_failure_was_to_be_committed_with() {
+    with_server(async |server, session| {
+        line(server, session, "SET good 1").await;
+        let run = ["SET x 1", "INCR good", "DEL good bad", "SET y 1", "HSET y f v", "INCR good"].map(request);
+        let replies = writers(server, session, &run).await;
+        let (lost, kept) = replies.split_at(3);
+        assert_eq!(lost, [DAMAGED; 3]);
+        assert_eq!(kept, ["+OK", "-WRONGTYPE Opera", ":2"]);
+        let found = line(server, session, "MGET good x y").await;
+        assert_eq!(found, ["*3", "$1", "2", "$-1", "$1", "1"]);
+        assert_eq!(server.store().size(0), 2);
+    });
+}
+
+#[test]
+fn a_transaction_in_which_the_store_fails_writes_nothing() {
+    with_server(async |server, session| {
+        for failing in ["DEL good bad", "GET bad", "RENAME bad good", "MSET good 2 bad 2"] {
+            line(server, session, "SET good 1").await;
+            line(server, session, "MULTI").await;
+            for queued in ["SET x 1", failing, "SET y 1"] {
+                assert_eq!(line(server, session, queued).await, ["+QUEUED"]);
+            }
+            assert_eq!(line(server, session, "EXEC").await, [DAMAGED], "{failing}");
+            let found = line(server, session, "MGET good x y").await;
+            assert_eq!(found, ["*3", "$1", "1", "$-1", "$-1"], "{failing}");
+        }
+        assert_eq!(server.store().size(0), 1);
+    });
+}
+
+#[test]
+fn what_writers_write_is_committed_in_parts() {
+    with_server(async |server, session| {
+        let large = "x".repeat(300 << 10);
+        let mut run: Vec<Request> = (0..6).map(|n| request(&format!("SET {n} {large}"))).collect();
+        run.push(request("DEL 0 bad"));
+        let replies = writers(server, session, &run).await;
+        let (committed, lost) = replies.split_at(4);
+        assert_eq!(
+            (committed, lost),
+            (&["+OK"; 4].map(String::from)[..], &[DAMAGED; 3].map(String::from)[..])
+        );
+        assert_eq!(line(server, session, "EXISTS 0 1 2 3 4 5").await, [":4"]);
+    });
+}
+
+#[test]
+fn a_transaction_has_a_limit_of_what_it_writes() {
+    with_server(async |server, session| {
+        let large = "x".repeat(1 << 20);
+        line(server, session, "MULTI").await;
+        for n in 0..5 {
+            line(server, session, &format!("SET {n} {large}")).await;
+        }
+        assert_eq!(line(server, session, "EXEC").await, ["-ERR the transac"]);
+        assert_eq!(line(server, session, "EXISTS 0 1 2 3 4").await, [":0"]);
+    });
+}
+
+#[test]
+fn a_transaction_that_only_reads_keeps_nobody_waiting_and_sees_one_state() {
+    with_server(async |server, session| {
+        server.store().db().delete(b"\0\0bad").unwrap();
+        line(server, session, "SET a 1").await;
+        // Whoever has all stripes would be waited for.
+        let all = server.store().change_all().await;
+        line(server, session, "MULTI").await;
+        for queued in ["KEYS *", "DBSIZE", "GET a", "SELECT 1", "EXISTS a", "SELECT 0"] {
+            line(server, session, queued).await;
+        }
+        let replies = line(server, session, "EXEC").await;
+        assert_eq!(replies, ["*6", "*1", "$1", "a", ":1", "$1", "1", "+OK", ":0", "+OK"]);
+        drop(all);
+    });
+}
+
+#[test]
+fn a_transaction_sees_one_state_of_keys_that_it_does_not_name() {
+    with_server(async |server, session| {
+        server.store().db().delete(b"\0\0bad").unwrap();
+        let run: Vec<Request> = (0..5000).map(|n| request(&format!("SET {n} v"))).collect();
+        writers(server, session, &run).await;
+        for queued in [&["KEYS *", "KEYS *"][..], &["KEYS *", "SET 0 w", "KEYS *"]] {
+            line(server, session, "MULTI").await;
+            for queued in queued {
+                line(server, session, queued).await;
+            }
+            // A walk over so many keys lets the other one run in its midst.
+            let other = async {
+                let run = [request("SET new v")];
+                writers(server, session, &run).await;
+            };
+            let (replies, ()) = join(line(server, session, "EXEC"), other).await;
+            let counts: Vec<_> = replies.iter().filter(|line| line.starts_with('*')).collect();
+            assert_eq!((counts.len(), counts[1]), (3, counts[2]), "{queued:?}");
+            assert_eq!(line(server, session, "DEL new").await, [":1"]);
+        }
+    });
+}

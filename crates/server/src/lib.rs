@@ -1,0 +1,38 @@
+//! A server over KarstDB that speaks Redis' protocol.
+//!
+//! Each reactor thread owns its ring, its listening socket, its connections and the reads of their
+//! commands; a request stays on one thread from its first byte to its answer. Data is kept as
+//! docs/formats/redis.md says, in the column families of one KarstDB database.
+//!
+//! | module | |
+//! |---|---|
+//! | `resp` | requests from bytes, replies to bytes |
+//! | `wrong` | error replies |
+//! | `numbers`, `pattern` | numbers and patterns in arguments |
+//! | `store` | keys, types, expiry and elements over KarstDB |
+//! | `server` | state that all connections share |
+//! | `session` | state of one client |
+//! | `commands` | the table of commands, and their handlers |
+//! | `connection` | one connection: pipelines in, answers out |
+//! | `serving` | listeners, and work in the background |
+//! | `running` | a server on threads of its own |
+//!
+//! Modules use those above them only.
+#![forbid(unsafe_code)]
+
+#[allow(dead_code)]
+mod commands;
+mod connection;
+mod numbers;
+mod pattern;
+mod resp;
+mod running;
+mod server;
+mod serving;
+mod session;
+mod store;
+mod wrong;
+
+pub use running::Running;
+pub use server::{AppendSync, Server, ServerOptions};
+pub use serving::LocalTask;

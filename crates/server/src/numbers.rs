@@ -1,0 +1,121 @@
+//! Numbers in arguments and values: their texts as Redis accepts and prints them.
+
+use crate::wrong::Wrong;
+
+/// Digits behind the point that sums of floating-point increments keep, as Redis prints them.
+const FRACTION_DIGITS: usize = 17;
+
+/// Parses an integer of 64 bits in the one form in which it is printed: no spaces, no `+`, no
+/// leading zeros (Redis' `string2ll`). `None`: it is not one.
+pub(crate) fn integer(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    match digits {
+        [b'0'] if digits.len() == text.len() => return Some(0),
+        [b'1'..=b'9', rest @ ..] if rest.len() < 19 && rest.iter().all(u8::is_ascii_digit) => {}
+        _ => return None,
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Parses an integer argument.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn integer_argument(text: &[u8]) -> Result<i64, Wrong> {
+    integer(text).ok_or(Wrong::not_an_integer())
+}
+
+/// Parses a floating-point argument; infinities are numbers.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn float_argument(text: &[u8]) -> Result<f64, Wrong> {
+    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
+    parsed.filter(|number| !number.is_nan()).ok_or(Wrong::not_a_float())
+}
+
+/// Returns the sum of two numbers by their texts, as text without trailing zeros: exact where both
+/// have at most 17 digits behind the point, in floating point otherwise.
+///
+/// # Errors
+/// `value` or `increment` is no number, or the sum is not finite.
+pub(crate) fn float_sum(value: &[u8], increment: &[u8]) -> Result<String, Wrong> {
+    if let Some(sum) = fixed(value).zip(fixed(increment)).and_then(|(a, b)| a.checked_add(b)) {
+        return Ok(fixed_text(sum));
+    }
+    let sum = float_argument(value)? + float_argument(increment)?;
+    if !sum.is_finite() {
+        return Err(Wrong::float_overflow());
+    }
+    let text = format!("{sum:.FRACTION_DIGITS$}");
+    Ok(without_trailing_zeros(&text).to_owned())
+}
+
+/// Parses a number without exponent, in units of the last digit that is kept.
+fn fixed(text: &[u8]) -> Option<i128> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (is_negative, text) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = are_digits(whole) && are_digits(fraction) && whole.len() + fraction.len() > 0;
+    if !is_number || whole.len() > 19 || fraction.len() > FRACTION_DIGITS {
+        return None;
+    }
+    let digits = format!("{whole}{fraction:0<FRACTION_DIGITS$}");
+    let number: i128 = digits.parse().ok()?;
+    Some(if is_negative { -number } else { number })
+}
+
+fn fixed_text(number: i128) -> String {
+    let unit = 10u128.pow(FRACTION_DIGITS as u32);
+    let (whole, fraction) = (number.unsigned_abs() / unit, number.unsigned_abs() % unit);
+    let sign = if number < 0 { "-" } else { "" };
+    let text = format!("{sign}{whole}.{fraction:0FRACTION_DIGITS$}");
+    without_trailing_zeros(&text).to_owned()
+}
+
+fn without_trailing_zeros(text: &str) -> &str {
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_have_one_form() {
+        for number in [0, 1, -1, 42, i64::MAX, i64::MIN] {
+            assert_eq!(integer(number.to_string().as_bytes()), Some(number));
+        }
+        for text in
+            ["", "-", "-0", "01", "+1", " 1", "1 ", "1.0", "9223372036854775808", "99999999999999999999"]
+        {
+            assert_eq!(integer(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn sums_of_floats_are_as_people_expect() {
+        let cases = [
+            ("0.1", "0.2", "0.3"),
+            ("3.0", "1.1", "4.1"),
+            ("10.50", "0.1", "10.6"),
+            ("5.0e3", "200", "5200"),
+            ("-1", "1", "0"),
+            ("1", "-1.5", "-0.5"),
+            ("17179869184", "1.5", "17179869185.5"),
+        ];
+        for (value, increment, sum) in cases {
+            assert_eq!(float_sum(value.as_bytes(), increment.as_bytes()).unwrap(), sum);
+        }
+        assert_eq!(float_sum(b"x", b"1"), Err(Wrong::not_a_float()));
+        assert_eq!(float_sum(b"1", b"inf"), Err(Wrong::float_overflow()));
+        assert_eq!(float_sum(b".", b"1"), Err(Wrong::not_a_float()));
+    }
+}

@@ -1,0 +1,143 @@
+//! A server with its threads: [`Running`].
+
+use crate::server::{Server, ServerOptions};
+use karstdb::io::{Env, JoinError, JoinHandle, Reactor, block_on, report, spawn_local};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc::channel;
+
+/// A server that runs on its own reactor threads. Dropping it stops it, as [`Running::shut_down`]
+/// does.
+pub struct Running {
+    server: Server,
+    env: Env,
+    addresses: Vec<SocketAddr>,
+    tasks: Vec<JoinHandle<()>>,
+    /// Dropped last, after its tasks have ended.
+    _reactor: Reactor,
+    is_closed: bool,
+}
+
+impl Running {
+    /// Opens the database at `path`, listens, and starts the threads. Blocks until clients can
+    /// connect.
+    ///
+    /// # Errors
+    /// The database cannot be opened, an address is in use, or a thread cannot be started.
+    pub fn start(path: &Path, options: &ServerOptions, env: &Env) -> karstdb::Result<Self> {
+        let server = block_on(env, Server::open(path, options, env))?;
+        let threads = server.threads();
+        let started = Reactor::builder(env).threads(threads).name("karst-serve").pin(options.pin).build();
+        let reactor = match started {
+            Ok(reactor) => reactor,
+            Err(e) => return Err(closed_after(&server, env, e.into())),
+        };
+        let mut running = Self {
+            server,
+            env: env.clone(),
+            addresses: Vec::new(),
+            tasks: Vec::new(),
+            _reactor: reactor,
+            is_closed: false,
+        };
+        for address in &options.listen {
+            // With port 0 the first thread's listener determines the port of the others'.
+            let mut address = *address;
+            for thread in 0..threads {
+                address = running.listen_on(thread, address)?;
+            }
+            running.addresses.push(address);
+        }
+        let server = running.server.clone();
+        let maintenance = running._reactor.spawn_on(0, move || async move { server.maintain().await });
+        running.tasks.push(maintenance);
+        Ok(running)
+    }
+
+    /// Binds a listener on a thread, which begins to accept. Returns its address.
+    fn listen_on(&mut self, thread: usize, address: SocketAddr) -> karstdb::Result<SocketAddr> {
+        let (tell, told) = channel();
+        let server = self.server.clone();
+        let task = self._reactor.spawn_on(thread, move || async move {
+            match server.bind(address) {
+                Ok(listener) => {
+                    let _is_told = tell.send(Ok(listener.address()));
+                    server.serve(listener, &|task| drop(spawn_local(task))).await;
+                }
+                Err(e) => {
+                    let _is_told = tell.send(Err(e));
+                }
+            }
+        });
+        match told.recv() {
+            Ok(bound) => {
+                self.tasks.push(task);
+                Ok(bound?)
+            }
+            Err(_) => {
+                let why = task.join().err().unwrap_or(JoinError::Cancelled);
+                Err(karstdb::Error::of_task("listen", &why))
+            }
+        }
+    }
+
+    /// Addresses that it listens at, with the ports that it was given.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The server, to stop it from another thread.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Blocks until the server is stopped: by [`Server::stop`], or by a client's SHUTDOWN.
+    pub fn wait(&self) {
+        block_on(&self.env, self.server.stopped());
+    }
+
+    /// Stops accepting and receiving, answers what was received, and closes the database. Blocks
+    /// until then; clients that do not take their answers have five seconds.
+    ///
+    /// # Errors
+    /// Those of [`karstdb::Db::close`].
+    pub fn shut_down(mut self) -> karstdb::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> karstdb::Result<()> {
+        if std::mem::replace(&mut self.is_closed, true) {
+            return Ok(());
+        }
+        self.server.stop();
+        for task in self.tasks.drain(..) {
+            if let Err(error) = task.join() {
+                report!(error, %error, "a task of the server has failed");
+            }
+        }
+        block_on(&self.env, self.server.close())
+    }
+}
+
+/// Closes the database of a server that cannot start, and returns why.
+fn closed_after(server: &Server, env: &Env, why: karstdb::Error) -> karstdb::Error {
+    if let Err(error) = block_on(env, server.close()) {
+        report!(warn, %error, "the database was not closed");
+    }
+    why
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            report!(error, %error, "the database was not closed");
+        }
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Running({:?} at {:?})", self.server, self.addresses)
+    }
+}

@@ -1,0 +1,188 @@
+//! The clients that are connected: their number, CLIENT LIST and CLIENT KILL.
+//!
+//! Lock: the list's mutex is held for a look-up or a copy; a client's own for its names.
+
+use super::bell::Bell;
+use crate::resp::Protocol;
+use event_listener::Event;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The connected clients, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    list: Mutex<BTreeMap<u64, Arc<Client>>>,
+    last_id: AtomicU64,
+    /// Notified when a client leaves.
+    left: Event,
+}
+
+/// The part of a client that other connections see.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// Its number, never used twice.
+    pub(crate) id: u64,
+    /// Where it is.
+    pub(crate) peer: SocketAddr,
+    /// The address that it connected to.
+    pub(crate) local: SocketAddr,
+    /// Rung to end the connection.
+    pub(crate) end: Bell,
+    /// Environment's monotonic time when it connected.
+    since: Duration,
+    /// Environment's monotonic time of its last command, in nanoseconds.
+    last_seen: AtomicU64,
+    db: AtomicU16,
+    /// Number of queued commands; -1 outside of a transaction.
+    queued: AtomicI64,
+    /// Number of watched keys.
+    watched: AtomicU64,
+    is_resp3: AtomicBool,
+    names: Mutex<Names>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    name: Vec<u8>,
+    library: Vec<u8>,
+    library_version: Vec<u8>,
+    last_command: &'static str,
+}
+
+/// A connected client; dropping it takes the client off the list.
+pub(crate) struct Connected<'a> {
+    clients: &'a Clients,
+    /// The client.
+    pub(crate) client: Arc<Client>,
+}
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.clients.list.lock().remove(&self.client.id);
+        self.clients.left.notify(usize::MAX);
+    }
+}
+
+impl Clients {
+    /// Adds a client, unless there are `at_most` already.
+    pub(crate) fn add(
+        &self,
+        peer: SocketAddr,
+        local: SocketAddr,
+        now: Duration,
+        at_most: usize,
+    ) -> Option<Connected<'_>> {
+        let mut list = self.list.lock();
+        if list.len() >= at_most {
+            return None;
+        }
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let client = Arc::new(Client {
+            id,
+            peer,
+            local,
+            end: Bell::default(),
+            since: now,
+            last_seen: AtomicU64::new(now.as_nanos() as u64),
+            db: AtomicU16::new(0),
+            queued: AtomicI64::new(-1),
+            watched: AtomicU64::new(0),
+            is_resp3: AtomicBool::new(false),
+            names: Mutex::default(),
+        });
+        list.insert(id, client.clone());
+        Some(Connected { clients: self, client })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.list.lock().len()
+    }
+
+    /// Clients whose connections are not being ended, by their numbers.
+    pub(crate) fn all(&self) -> Vec<Arc<Client>> {
+        self.list.lock().values().filter(|client| !client.end.is_rung()).cloned().collect()
+    }
+
+    /// Waits until no client is connected.
+    pub(crate) async fn all_gone(&self) {
+        while self.count() > 0 {
+            let listener = self.left.listen();
+            if self.count() > 0 {
+                listener.await;
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Notes that it has sent a command.
+    pub(crate) fn note_command(&self, name: &'static str, now: Duration) {
+        self.last_seen.store(now.as_nanos() as u64, Ordering::Relaxed);
+        self.names.lock().last_command = name;
+    }
+
+    pub(crate) fn note_db(&self, db: u16) {
+        self.db.store(db, Ordering::Relaxed);
+    }
+
+    /// Notes how many commands a transaction has queued, if there is one, and how many keys are
+    /// watched.
+    pub(crate) fn note_transaction(&self, queued: Option<usize>, watched: usize) {
+        self.queued.store(queued.map_or(-1, |queued| queued as i64), Ordering::Relaxed);
+        self.watched.store(watched as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_protocol(&self, protocol: Protocol) {
+        self.is_resp3.store(protocol == Protocol::Three, Ordering::Relaxed);
+    }
+
+    /// The name that it has given itself; empty without one.
+    pub(crate) fn name(&self) -> Vec<u8> {
+        self.names.lock().name.clone()
+    }
+
+    pub(crate) fn set_name(&self, name: Vec<u8>) {
+        self.names.lock().name = name;
+    }
+
+    /// Sets name (`false`) or version (`true`) of its library.
+    pub(crate) fn set_library(&self, is_version: bool, text: Vec<u8>) {
+        let mut names = self.names.lock();
+        match is_version {
+            true => names.library_version = text,
+            false => names.library = text,
+        }
+    }
+
+    /// Its line in CLIENT LIST, in Redis' form, without the line break. Redis' sizes of buffers are
+    /// left out, because they are not kept.
+    pub(crate) fn line(&self, now: Duration) -> String {
+        let names = self.names.lock();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let protocol = if self.is_resp3.load(Ordering::Relaxed) { 3 } else { 2 };
+        let mut line = String::new();
+        let _never_fails = write!(
+            line,
+            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags=N db={} sub=0 psub=0 ssub=0 multi={} \
+             watch={} cmd={} user=default redir=-1 resp={protocol} lib-name={} lib-ver={}",
+            self.id,
+            self.peer,
+            self.local,
+            text(&names.name),
+            now.saturating_sub(self.since).as_secs(),
+            now.as_nanos().saturating_sub(self.last_seen.load(Ordering::Relaxed).into()) / 1_000_000_000,
+            self.db.load(Ordering::Relaxed),
+            self.queued.load(Ordering::Relaxed),
+            self.watched.load(Ordering::Relaxed),
+            if names.last_command.is_empty() { "NULL" } else { names.last_command },
+            text(&names.library),
+            text(&names.library_version),
+        );
+        line
+    }
+}

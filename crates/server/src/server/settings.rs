@@ -1,0 +1,235 @@
+//! Settings of a running server: what CONFIG GET and CONFIG SET know.
+//!
+//! Lock: the mutex of the password, for a comparison.
+
+use crate::numbers::integer;
+use crate::resp::Limits;
+use crate::store::Durability;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+/// When a write is on the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AppendSync {
+    /// Before it is answered.
+    Always,
+    /// About a second after it was answered.
+    #[default]
+    EverySecond,
+    /// When the operating system writes it.
+    No,
+}
+
+impl AppendSync {
+    /// Its name in Redis' configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::EverySecond => "everysec",
+            Self::No => "no",
+        }
+    }
+
+    /// The one of this name; `None`: there is none.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Always, Self::EverySecond, Self::No].into_iter().find(|of| of.name() == name)
+    }
+}
+
+/// Settings, changed by CONFIG SET while the server runs.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    append_sync: AtomicU8,
+    max_clients: AtomicU64,
+    argument_at_most: AtomicU64,
+    request_at_most: AtomicU64,
+    has_password: AtomicBool,
+    password: Mutex<Vec<u8>>,
+}
+
+/// Settings that CONFIG SET changes, by Redis' names; others that CONFIG GET knows are fixed.
+const CHANGEABLE: [&str; 5] =
+    ["appendfsync", "maxclients", "requirepass", "proto-max-bulk-len", "client-query-buffer-limit"];
+
+/// Maximum of `maxclients`, which is in its error text.
+const CLIENTS_AT_MOST: i64 = u32::MAX as i64;
+/// Minimum of a size in bytes, which is in its error text.
+const MEBIBYTE: u64 = 1 << 20;
+/// Maximum of a size in bytes, which is in its error text.
+const SIZE_AT_MOST: u64 = i64::MAX as u64;
+
+impl Settings {
+    pub(crate) fn new(append_sync: AppendSync, max_clients: usize, password: &str) -> Self {
+        let limits = Limits::default();
+        Self {
+            append_sync: AtomicU8::new(append_sync as u8),
+            max_clients: AtomicU64::new(max_clients as u64),
+            argument_at_most: AtomicU64::new(limits.argument as u64),
+            request_at_most: AtomicU64::new(limits.request as u64),
+            has_password: AtomicBool::new(!password.is_empty()),
+            password: Mutex::new(password.as_bytes().to_vec()),
+        }
+    }
+
+    pub(crate) fn append_sync(&self) -> AppendSync {
+        match self.append_sync.load(Ordering::Relaxed) {
+            0 => AppendSync::Always,
+            1 => AppendSync::EverySecond,
+            _ => AppendSync::No,
+        }
+    }
+
+    /// When a commit returns.
+    pub(crate) fn durability(&self) -> Durability {
+        match self.append_sync() {
+            AppendSync::Always => Durability::Synced,
+            AppendSync::EverySecond | AppendSync::No => Durability::Logged,
+        }
+    }
+
+    pub(crate) fn max_clients(&self) -> usize {
+        self.max_clients.load(Ordering::Relaxed) as usize
+    }
+
+    /// Limits of requests of clients that have authenticated themselves.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            argument: self.argument_at_most.load(Ordering::Relaxed) as usize,
+            request: self.request_at_most.load(Ordering::Relaxed) as usize,
+            is_stranger: false,
+        }
+    }
+
+    /// True if clients must authenticate themselves.
+    pub(crate) fn has_password(&self) -> bool {
+        self.has_password.load(Ordering::Relaxed)
+    }
+
+    /// True if `given` is the password. The time does not depend on the bytes.
+    pub(crate) fn is_password(&self, given: &[u8]) -> bool {
+        let password = self.password.lock();
+        let differing = password.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
+        differing == 0 && password.len() == given.len()
+    }
+
+    /// Changeable settings and their values, for CONFIG GET.
+    pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
+        let limits = self.limits();
+        let value = |name| match name {
+            "appendfsync" => self.append_sync().name().to_owned(),
+            "maxclients" => self.max_clients().to_string(),
+            "requirepass" => String::from_utf8_lossy(&self.password.lock()).into_owned(),
+            "proto-max-bulk-len" => limits.argument.to_string(),
+            _ => limits.request.to_string(),
+        };
+        CHANGEABLE.map(|name| (name, value(name))).to_vec()
+    }
+
+    /// Sets one by its name.
+    ///
+    /// # Errors
+    /// Why the value cannot be; `None`: there is no changeable setting of that name. Nothing has
+    /// changed.
+    pub(crate) fn set(&self, name: &str, value: &[u8]) -> Result<(), Option<&'static str>> {
+        self.assign(name, value, true)
+    }
+
+    /// Checks as [`set`](Self::set) does, and changes nothing.
+    pub(crate) fn check(&self, name: &str, value: &[u8]) -> Result<(), Option<&'static str>> {
+        self.assign(name, value, false)
+    }
+
+    fn assign(&self, name: &str, value: &[u8], does: bool) -> Result<(), Option<&'static str>> {
+        let text = String::from_utf8_lossy(value);
+        let store = |to: &AtomicU64, number: u64| {
+            if does {
+                to.store(number, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        let memory = |to: &AtomicU64| {
+            let number = size(&text).ok_or(Some("argument must be a memory value"))?;
+            match number {
+                MEBIBYTE..=SIZE_AT_MOST => store(to, number),
+                _ => Err(Some("argument must be between 1048576 and 9223372036854775807 inclusive")),
+            }
+        };
+        match name {
+            "appendfsync" => {
+                let chosen = AppendSync::from_name(&text.to_ascii_lowercase());
+                let chosen =
+                    chosen.ok_or(Some("argument(s) must be one of the following: everysec, always, no"))?;
+                if does {
+                    self.append_sync.store(chosen as u8, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            "maxclients" => match integer(value) {
+                Some(number @ 1..=CLIENTS_AT_MOST) => store(&self.max_clients, number.cast_unsigned()),
+                Some(_) => Err(Some("argument must be between 1 and 4294967295 inclusive")),
+                None => Err(Some("argument couldn't be parsed into an integer")),
+            },
+            "proto-max-bulk-len" => memory(&self.argument_at_most),
+            "client-query-buffer-limit" => memory(&self.request_at_most),
+            "requirepass" => {
+                if does {
+                    *self.password.lock() = value.to_vec();
+                    self.has_password.store(!value.is_empty(), Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            _ => Err(None),
+        }
+    }
+}
+
+/// Parses a number of bytes with Redis' units: `100mb` has 1024s, `100m` has 1000s.
+fn size(text: &str) -> Option<u64> {
+    let text = text.to_ascii_lowercase();
+    let units = [
+        ("kb", 1 << 10),
+        ("mb", 1 << 20),
+        ("gb", 1 << 30),
+        ("k", 1000),
+        ("m", 1_000_000),
+        ("g", 1_000_000_000),
+    ];
+    let found = units.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
+    let (number, unit) = found.unwrap_or((text.strip_suffix('b').unwrap_or(&text), 1));
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("512mb"), Some(512 << 20));
+        assert_eq!(size("1K"), Some(1000));
+        assert_eq!(size("17"), Some(17));
+        assert_eq!(size("17b"), Some(17));
+        assert_eq!(size("x"), None);
+        assert_eq!(size("99999999999gb"), None);
+    }
+
+    #[test]
+    fn a_wrong_value_changes_nothing() {
+        let settings = Settings::new(AppendSync::Always, 10, "");
+        assert!(settings.set("maxclients", b"0").is_err());
+        assert!(settings.set("appendfsync", b"sometimes").is_err());
+        assert_eq!(settings.set("nothing", b"1"), Err(None));
+        assert_eq!((settings.max_clients(), settings.append_sync()), (10, AppendSync::Always));
+        let why = |name, value: &str| settings.set(name, value.as_bytes()).unwrap_err().unwrap();
+        assert_eq!(why("maxclients", "1kb"), "argument couldn't be parsed into an integer");
+        assert_eq!(why("maxclients", "4294967296"), "argument must be between 1 and 4294967295 inclusive");
+        assert_eq!(why("proto-max-bulk-len", "x"), "argument must be a memory value");
+        let range = "argument must be between 1048576 and 9223372036854775807 inclusive";
+        assert_eq!(why("proto-max-bulk-len", "1kb"), range);
+        assert_eq!(why("client-query-buffer-limit", "9223372036854775808"), range);
+        settings.set("requirepass", b"secret").unwrap();
+        assert!(
+            settings.is_password(b"secret") && !settings.is_password(b"secre") && settings.has_password()
+        );
+    }
+}

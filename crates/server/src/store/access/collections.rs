@@ -1,0 +1,321 @@
+//! Hashes and sets: an entry for each element, with the collection's version before it.
+//!
+//! In: fields and members. Out: their values, and changes of entries and of the count in the key's
+//! record. A set's element has no value.
+//!
+//! Invariant: reads of a view take a snapshot before they read the key's record, because
+//! compactions drop the elements of a deleted collection once no snapshot from before is left.
+
+use super::super::layout::{
+    Body, Collection, Head, collection_value, element_begins, element_key, element_of, element_value,
+};
+use super::walk::Walk;
+use super::{Access, Key, Kind, expect};
+use crate::wrong::Wrong;
+use karstdb::Value;
+use karstdb::io::yield_now;
+use std::collections::HashSet;
+
+/// Number of elements up to which all are read to choose from, or returned by one call of a scan.
+const SMALL: u64 = 128;
+/// Maximum number of elements that one round of lookups reads.
+const AT_ONCE: usize = 1024;
+/// Maximum number of random elements that are each looked for. The time for them grows with the
+/// square of their number, because those known already are stepped over.
+const SOUGHT_AT_MOST: u64 = 64;
+/// Maximum number of steps from the random place that a random element is looked for at.
+const STEPS: u64 = 16;
+
+impl Access {
+    /// Returns the number of elements; 0 if there is no key.
+    ///
+    /// # Errors
+    /// `WRONGTYPE`, as for all calls here.
+    pub(crate) async fn length(&self, key: &Key, kind: Kind) -> Result<u64, Wrong> {
+        let record = expect(self.live(key).await?, kind)?;
+        Ok(record.and_then(|record| collection_of(&record.head)).map_or(0, |collection| collection.count))
+    }
+
+    /// Returns the value of an element (empty in a set); `None` if there is no such element or key.
+    pub(crate) async fn element(&self, key: &Key, kind: Kind, name: &[u8]) -> Result<Option<Value>, Wrong> {
+        let Some(collection) = self.collection(key, kind).await? else { return Ok(None) };
+        let stored = element_key(collection.version, name);
+        let value = self.get(&self.store.0.elements, &stored).await?;
+        Ok(value.map(|value| text(kind, &stored, value)).transpose()?)
+    }
+
+    /// Returns the values of many elements, read at the same time, in the order of `names`.
+    pub(crate) async fn elements(
+        &self,
+        key: &Key,
+        kind: Kind,
+        names: &[Vec<u8>],
+    ) -> Result<Vec<Option<Value>>, Wrong> {
+        match self.collection(key, kind).await? {
+            None => Ok(vec![None; names.len()]),
+            Some(collection) => self.lookup(kind, collection.version, names).await,
+        }
+    }
+
+    async fn lookup(&self, kind: Kind, version: u64, names: &[Vec<u8>]) -> Result<Vec<Option<Value>>, Wrong> {
+        let mut found = Vec::with_capacity(names.len());
+        for names in names.chunks(AT_ONCE) {
+            let stored: Vec<_> = names.iter().map(|name| element_key(version, name)).collect();
+            let values = self.multi_get(&self.store.0.elements, &stored).await?;
+            for (key, value) in stored.iter().zip(values) {
+                found.push(value.map(|value| text(kind, key, value)).transpose()?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns all elements with their values, in the order of their bytes.
+    pub(crate) async fn all_elements(&self, key: &Key, kind: Kind) -> Result<Vec<(Vec<u8>, Value)>, Wrong> {
+        let mut all = Vec::new();
+        let Some(collection) = self.collection(key, kind).await? else { return Ok(all) };
+        let mut walk = self.walk(&self.store.0.elements, &collection.version.to_be_bytes())?;
+        walk.first().await?;
+        while let Some((key, _)) = walk.entry() {
+            all.push((element_of(key)?.to_vec(), text(kind, key, walk.value())?));
+            walk.next().await?;
+        }
+        Ok(all)
+    }
+
+    /// Returns about `count` elements from `cursor` on, and the cursor to go on with; see
+    /// [`scan`](Self::scan). A small collection comes in one piece.
+    pub(crate) async fn scan_elements(
+        &self,
+        key: &Key,
+        kind: Kind,
+        cursor: u64,
+        count: usize,
+    ) -> Result<(u64, Vec<(Vec<u8>, Value)>), Wrong> {
+        let Some(collection) = self.collection(key, kind).await? else { return Ok((0, Vec::new())) };
+        let prefix = collection.version.to_be_bytes();
+        let mut walk = self.walk(&self.store.0.elements, &prefix)?;
+        let position = if cursor == 0 { Vec::new() } else { self.store.0.cursors.lock().position(cursor) };
+        walk.seek(&[&prefix[..], &position].concat()).await?;
+        let mut found = Vec::new();
+        while let Some((key, _)) = walk.entry() {
+            let element = element_of(key)?;
+            if found.len() >= count && collection.count > SMALL {
+                return Ok((self.cursor(element).await?, found));
+            }
+            found.push((element.to_vec(), text(kind, key, walk.value())?));
+            walk.next().await?;
+        }
+        Ok((0, found))
+    }
+
+    /// Returns `count` elements by chance, all different, or all elements if there are not as many.
+    /// In a large collection those behind wide gaps in the order come more often.
+    pub(crate) async fn random_elements(
+        &self,
+        key: &Key,
+        kind: Kind,
+        count: u64,
+    ) -> Result<Vec<(Vec<u8>, Value)>, Wrong> {
+        let Some(collection) = self.collection(key, kind).await? else { return Ok(Vec::new()) };
+        let prefix = collection.version.to_be_bytes();
+        if collection.count <= SMALL || count > SOUGHT_AT_MOST || count >= collection.count / 4 {
+            return self.sample(&prefix, kind, count).await;
+        }
+        let mut walk = self.walk(&self.store.0.elements, &prefix)?;
+        let (mut found, mut known) = (Vec::new(), HashSet::new());
+        while (found.len() as u64) < count {
+            self.anywhere(&mut walk, prefix.len()).await?;
+            // There are fewer known ones than elements, so a round finds another.
+            loop {
+                let Some((key, _)) = walk.entry() else {
+                    walk.first().await?;
+                    if walk.entry().is_none() {
+                        return Ok(found);
+                    }
+                    continue;
+                };
+                let element = element_of(key)?;
+                if known.insert(element.to_vec()) {
+                    found.push((element.to_vec(), text(kind, key, walk.value())?));
+                    break;
+                }
+                walk.next().await?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns `count` elements by chance, all different and in any order, of those with this
+    /// prefix; reads each once.
+    async fn sample(&self, prefix: &[u8], kind: Kind, count: u64) -> Result<Vec<(Vec<u8>, Value)>, Wrong> {
+        let mut walk = self.walk(&self.store.0.elements, prefix)?;
+        let (mut found, mut seen) = (Vec::new(), 0u64);
+        walk.first().await?;
+        while let Some((key, _)) = walk.entry() {
+            seen += 1;
+            // The element has come to one of `seen` places, of which the first ones are kept.
+            let place = self.below(seen) as usize;
+            if seen <= count {
+                found.push((element_of(key)?.to_vec(), text(kind, key, walk.value())?));
+                let last = found.len() - 1;
+                found.swap(place, last);
+            } else if let Some(there) = found.get_mut(place) {
+                *there = (element_of(key)?.to_vec(), text(kind, key, walk.value())?);
+            }
+            walk.next().await?;
+        }
+        Ok(found)
+    }
+
+    /// Draws `count` elements by chance, each from all. Returns elements, and the places of the
+    /// drawn ones among them.
+    pub(crate) async fn draw_elements(
+        &self,
+        key: &Key,
+        kind: Kind,
+        count: u64,
+    ) -> Result<(Vec<(Vec<u8>, Value)>, Vec<usize>), Wrong> {
+        let Some(collection) = self.collection(key, kind).await? else { return Ok(Default::default()) };
+        if collection.count > SMALL && count <= STEPS {
+            let mut drawn = Vec::new();
+            for _ in 0..count {
+                drawn.extend(self.random_elements(key, kind, 1).await?);
+            }
+            let places = (0..drawn.len()).collect();
+            return Ok((drawn, places));
+        }
+        let all = self.all_elements(key, kind).await?;
+        let mut places = Vec::new();
+        while (places.len() as u64) < count && !all.is_empty() {
+            places.push(self.below(all.len() as u64) as usize);
+            if places.len().is_multiple_of(AT_ONCE) {
+                yield_now().await;
+            }
+        }
+        Ok((all, places))
+    }
+
+    /// Puts elements, each with its value (ignored in a set), in place of those of these names.
+    /// Returns the number of those that were not there.
+    pub(crate) async fn put_elements<'a>(
+        &mut self,
+        key: &Key,
+        kind: Kind,
+        elements: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<u64, Wrong> {
+        let before = expect(self.live_to_write(key).await?, kind)?.map(|record| record.head);
+        let (names, values): (Vec<Vec<u8>>, Vec<&[u8]>) =
+            elements.map(|(name, value)| (name.to_vec(), value)).unzip();
+        if names.is_empty() {
+            return Ok(0);
+        }
+        let (collection, found) = match before.as_ref().and_then(collection_of) {
+            Some(collection) => (collection, self.lookup(kind, collection.version, &names).await?),
+            None => (
+                Collection { version: self.new_version(key.db).await?, count: 0, first: 0 },
+                vec![None; names.len()],
+            ),
+        };
+        let (store, mut seen, mut added) = (self.store.clone(), HashSet::new(), 0);
+        for ((name, value), found) in names.iter().zip(&values).zip(found) {
+            if found.is_none() && seen.insert(name) {
+                added += 1;
+            } else if kind == Kind::Set {
+                continue;
+            }
+            let value = element_value(kind, value);
+            let changes = self.changes()?;
+            changes.batch.put_cf(&store.0.elements, element_key(collection.version, name), value)?;
+        }
+        match (added, kind) {
+            (0, Kind::Hash) => self.touch(key)?,
+            (0, _) => {}
+            _ => {
+                let expiry = before.and_then(|head| head.expiry);
+                let collection = Collection { count: collection.count + added, ..collection };
+                self.put_head(key, before.as_ref(), expiry, &collection_value(kind, expiry, collection))?;
+            }
+        }
+        Ok(added)
+    }
+
+    /// Removes elements, and the key with the last. Returns the number of those that were there.
+    pub(crate) async fn delete_elements(
+        &mut self,
+        key: &Key,
+        kind: Kind,
+        names: &[Vec<u8>],
+    ) -> Result<u64, Wrong> {
+        let Some(record) = expect(self.live_to_write(key).await?, kind)? else { return Ok(0) };
+        let Some(collection) = collection_of(&record.head) else { return Ok(0) };
+        let found = self.lookup(kind, collection.version, names).await?;
+        let there = names.iter().zip(found).filter(|(_, found)| found.is_some());
+        let there: HashSet<&Vec<u8>> = there.map(|(name, _)| name).collect();
+        let (removed, store) = (there.len() as u64, self.store.clone());
+        let changes = self.changes()?;
+        for name in &there {
+            changes.batch.delete_cf(&store.0.elements, element_key(collection.version, name))?;
+        }
+        if removed >= collection.count {
+            self.remove(key, &record.head)?;
+        } else if removed > 0 {
+            let (expiry, count) = (record.head.expiry, collection.count - removed);
+            let value = collection_value(kind, expiry, Collection { count, ..collection });
+            self.put_head(key, Some(&record.head), expiry, &value)?;
+        }
+        Ok(removed)
+    }
+
+    /// Reads the record of a collection; what follows sees the same state.
+    pub(super) async fn collection(&self, key: &Key, kind: Kind) -> Result<Option<Collection>, Wrong> {
+        self.pin();
+        let record = expect(self.live(key).await?, kind)?;
+        Ok(record.and_then(|record| collection_of(&record.head)))
+    }
+
+    /// Moves a walk to a place by chance: behind a random name between the first and the last. Keys
+    /// are compared behind their first `prefix` bytes.
+    pub(super) async fn anywhere(&self, walk: &mut Walk, prefix: usize) -> Result<(), Wrong> {
+        walk.last().await?;
+        let Some((key, _)) = walk.entry() else { return Ok(()) };
+        let last = key.to_vec();
+        walk.first().await?;
+        let Some((key, _)) = walk.entry() else { return Ok(()) };
+        let mut place = key.to_vec();
+        let common = prefix.max(place.iter().zip(&last).take_while(|(a, b)| a == b).count());
+        let (low, high) = (place.get(common).copied().unwrap_or(0), last.get(common).copied().unwrap_or(0));
+        place.truncate(common);
+        place.push(low + self.below(u64::from(high.saturating_sub(low)) + 1) as u8);
+        // Bytes of text are the most likely, and other bytes only make wider steps.
+        place.extend((0..8).map(|_| b' ' + self.below(95) as u8));
+        walk.seek(&place).await?;
+        for _ in 0..self.below(STEPS) {
+            match walk.entry() {
+                Some(_) => walk.next().await?,
+                None => walk.first().await?,
+            }
+        }
+        if walk.entry().is_none() {
+            walk.first().await?;
+        }
+        Ok(())
+    }
+
+    /// Returns a random number below `end`, which is not 0.
+    pub(super) fn below(&self, end: u64) -> u64 {
+        self.store.random() % end
+    }
+}
+
+pub(super) fn collection_of(head: &Head) -> Option<Collection> {
+    match head.body {
+        Body::Collection(collection) => Some(collection),
+        Body::String { .. } => None,
+    }
+}
+
+/// Returns the user's bytes of an element's value; nothing is copied.
+pub(super) fn text(kind: Kind, key: &[u8], value: Value) -> karstdb::Result<Value> {
+    let begins = element_begins(kind, key, &value)?;
+    Ok(value.slice(begins..value.len()))
+}

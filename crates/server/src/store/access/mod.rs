@@ -1,0 +1,415 @@
+//! The reads and writes of one command, or of one EXEC.
+//!
+//! In: keys and values of the protocol. Out: values, and one batch at the commit. This file has
+//! what all types share: reads of KarstDB, the record of a key, the commit.
+//!
+//! Invariants:
+//! - A call that refuses, for a type or for an argument, has written nothing. One that fails
+//!   because the store does ([`Wrong::is_of_store`]) may have written a part, so the access is
+//!   abandoned.
+//! - The batch keeps the key's record, its entry in `expiries`, the size of its database and the
+//!   dead versions equal: [`Access::put_head`] and [`Access::remove`] are the only writers of
+//!   records.
+
+mod collections;
+mod keys;
+mod lists;
+mod scan;
+mod strings;
+mod walk;
+
+pub(crate) use lists::Side;
+pub(crate) use strings::Lifetime;
+
+use super::databases::{Database, Mapping};
+use super::dead::DeadVersion;
+use super::layout::{self, Body, Collection, Head, stored_key};
+use super::locks::Guards;
+use super::{Durability, Key, Kind, Millis, Store};
+use crate::wrong::Wrong;
+use karstdb::{ColumnFamily, ReadOptions, Value, WriteBatchWithIndex, WriteOptions};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+/// The reads and writes of one command, or of one EXEC. Its own writes are seen by its reads at
+/// once, and by others after [`commit`](Self::commit); dropped without it they never were. A key
+/// whose expiry has come is absent.
+///
+/// Calls that refuse, such as with `WRONGTYPE`, have written nothing. After an error of the store
+/// ([`Wrong::is_of_store`]) the access is dropped or [abandoned](Self::abandon). Calls that write
+/// need [`Store::change`] with the keys that they write, or [`Store::change_all`]; on a view they
+/// fail.
+pub(crate) struct Access {
+    store: Store,
+    now: Millis,
+    mapping: Mapping,
+    /// Options of the reads of a view once it has a snapshot.
+    snapshot: OnceLock<ReadOptions>,
+    /// Options of all other reads.
+    newest: ReadOptions,
+    /// `None` in a view.
+    changes: Option<Changes>,
+}
+
+/// Writes that are not committed, and what they change beside the database.
+struct Changes {
+    batch: WriteBatchWithIndex,
+    /// Keys added to each base, less those removed.
+    growth: BTreeMap<u16, i64>,
+    touched: Vec<Key>,
+    dead: Vec<DeadVersion>,
+    /// Databases that lost all their keys, by their number and what they were.
+    flushed: Vec<(u16, Arc<Database>)>,
+    swapped: bool,
+    /// The earliest expiry that was set.
+    due: Millis,
+    /// The locks on the keys, until the access is dropped.
+    _guards: Guards,
+}
+
+impl Changes {
+    /// Forgets the writes, and keeps the locks.
+    fn clear(&mut self) {
+        self.batch.clear();
+        self.growth.clear();
+        self.touched.clear();
+        self.dead.clear();
+        self.flushed.clear();
+        (self.swapped, self.due) = (false, Millis::MAX);
+    }
+}
+
+/// The record of a key as it is stored.
+struct Record {
+    head: Head,
+    value: Value,
+}
+
+impl Access {
+    pub(super) fn new(store: &Store, now: Millis, guards: Option<Guards>) -> Access {
+        let changes = guards.map(|guards| Changes {
+            batch: WriteBatchWithIndex::new(&store.0.db, true),
+            growth: BTreeMap::new(),
+            touched: Vec::new(),
+            dead: Vec::new(),
+            flushed: Vec::new(),
+            swapped: false,
+            due: Millis::MAX,
+            _guards: guards,
+        });
+        // The mapping is read under the locks, and stays as it is until they are released.
+        let mapping = store.0.databases.now();
+        let store = store.clone();
+        Access { store, now, mapping, snapshot: OnceLock::new(), newest: ReadOptions::new(), changes }
+    }
+
+    /// Returns the time at which the access sees expiries.
+    pub(crate) fn now(&self) -> Millis {
+        self.now
+    }
+
+    /// Returns the databases as the access sees them.
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Returns the number of keys of a database, with the writes of this access.
+    pub(crate) fn size(&self, db: u16) -> u64 {
+        let database = &self.mapping[usize::from(db)];
+        let growth = self.changes.as_ref().and_then(|changes| changes.growth.get(&database.base));
+        (database.size() + growth.copied().unwrap_or(0)).max(0).cast_unsigned()
+    }
+
+    /// Returns the bytes of the writes that are not committed.
+    pub(crate) fn pending(&self) -> usize {
+        self.changes.as_ref().map_or(0, |changes| changes.batch.data_size())
+    }
+
+    /// Forgets all writes since the last commit. The access can go on, with its keys still locked.
+    pub(crate) fn abandon(&mut self) {
+        if let Some(changes) = &mut self.changes {
+            changes.clear();
+            self.mapping = self.store.0.databases.now();
+        }
+    }
+
+    /// Makes the writes visible, and as durable as asked for. Without writes it returns at once.
+    /// The access can go on afterwards, with its keys still locked.
+    ///
+    /// The future must be run to its end: the database finishes a write whose future is dropped,
+    /// but the keys would be unlocked before, and the sizes in memory would not follow until the
+    /// store is opened again.
+    ///
+    /// # Errors
+    /// The write was refused or failed. All writes of the access are gone.
+    pub(crate) async fn commit(&mut self, durability: Durability) -> Result<(), Wrong> {
+        let committed = self.try_commit(durability).await;
+        if committed.is_err() {
+            self.abandon();
+        }
+        Ok(committed?)
+    }
+
+    async fn try_commit(&mut self, durability: Durability) -> karstdb::Result<()> {
+        let Some(changes) = &mut self.changes else { return Ok(()) };
+        let inner = &self.store.0;
+        let is_flushed = |base: u16| changes.flushed.iter().any(|(_, database)| database.base == base);
+        for (&base, &keys) in changes.growth.iter().filter(|(base, keys)| **keys != 0 && !is_flushed(**base))
+        {
+            changes.batch.merge_cf(&inner.server, layout::size_key(base), keys.to_le_bytes())?;
+        }
+        for dead in &changes.dead {
+            let count = dead.elements.to_le_bytes();
+            changes.batch.put_cf(&inner.server, layout::dead_key(dead.version), count)?;
+        }
+        let remapped = changes.swapped || !changes.flushed.is_empty();
+        if remapped {
+            let bases = layout::bases_value(self.mapping.iter().map(|database| database.base));
+            changes.batch.put_cf(&inner.server, layout::BASES, bases)?;
+        }
+        if changes.batch.is_empty() {
+            changes.clear();
+            return Ok(());
+        }
+        let options = WriteOptions { sync: durability == Durability::Synced, ..WriteOptions::new() };
+        if remapped {
+            let mut batch = changes.batch.write_batch().clone();
+            for (_, database) in &changes.flushed {
+                // No base is 65535.
+                let (first, behind) = (database.base.to_be_bytes(), (database.base + 1).to_be_bytes());
+                batch.delete_range_cf(inner.db.default_column_family(), first, behind)?;
+                batch.delete_range_cf(&inner.elements, first, behind)?;
+                batch.delete_cf(&inner.server, layout::size_key(database.base))?;
+            }
+            inner.databases.freeze(&inner.db);
+            inner.db.write_async(&options, &batch).await.inspect_err(|_| inner.databases.thaw())?;
+        } else {
+            inner.db.write_async(&options, changes.batch.write_batch()).await?;
+        }
+        for database in self.mapping.iter().filter(|database| !is_flushed(database.base)) {
+            if let Some(&keys) = changes.growth.get(&database.base) {
+                database.grow(keys);
+            }
+        }
+        if remapped {
+            let removed: Vec<_> = changes.flushed.iter().map(|(_, database)| database.clone()).collect();
+            inner.databases.set(self.mapping.clone(), &removed);
+        }
+        if !changes.dead.is_empty() {
+            inner.dead.add(changes.dead.iter().copied(), inner.db.latest_sequence_number());
+        }
+        for (db, _) in &changes.flushed {
+            inner.locks.remove_all(*db);
+        }
+        for key in &changes.touched {
+            inner.locks.touch(key);
+        }
+        if changes.due < Millis::MAX {
+            self.store.due_at(changes.due);
+        }
+        changes.clear();
+        Ok(())
+    }
+
+    /// Returns the writes.
+    fn changes(&mut self) -> Result<&mut Changes, Wrong> {
+        self.changes.as_mut().ok_or_else(|| Wrong::err("a write in an access that only reads"))
+    }
+
+    /// Returns the base of a database.
+    fn base(&self, db: u16) -> u16 {
+        self.mapping[usize::from(db)].base
+    }
+
+    fn stored(&self, key: &Key) -> layout::Bytes {
+        stored_key(self.base(key.db), &key.name)
+    }
+
+    /// Makes the reads of a view from now on see one state. An access that writes has its keys
+    /// locked instead.
+    pub(crate) fn pin(&self) {
+        if self.changes.is_none() {
+            self.snapshot.get_or_init(|| {
+                let snapshot = Some(self.store.0.db.snapshot());
+                // Ordering: looked at behind the snapshot, because a mapping is frozen before the
+                // batch that it is not for can be seen.
+                match self.mapping.last() {
+                    Some(last) => last.clone(),
+                    None => ReadOptions { snapshot, ..ReadOptions::new() },
+                }
+            });
+        }
+    }
+
+    fn options(&self) -> &ReadOptions {
+        self.snapshot.get().unwrap_or(&self.newest)
+    }
+
+    /// Returns options to read again with, if a read with [`options`](Self::options) that has ended
+    /// may have seen a state that the mapping is not for.
+    fn again(&self) -> Option<&ReadOptions> {
+        match self.changes.is_none() && self.snapshot.get().is_none() {
+            true => self.mapping.last(),
+            false => None,
+        }
+    }
+
+    /// Reads a key of KarstDB, with the writes of this access.
+    async fn get(&self, family: &ColumnFamily, key: &[u8]) -> karstdb::Result<Option<Value>> {
+        let db = &self.store.0.db;
+        match &self.changes {
+            Some(Changes { batch, .. }) if !batch.is_empty() => {
+                batch.get_from_batch_and_db_cf_async(db, self.options(), family, key).await
+            }
+            _ => {
+                let value = db.get_cf_async(self.options(), family, key).await?;
+                match self.again() {
+                    Some(options) => db.get_cf_async(options, family, key).await,
+                    None => Ok(value),
+                }
+            }
+        }
+    }
+
+    /// Reads many keys of KarstDB at the same time, as of one moment.
+    async fn multi_get<K: AsRef<[u8]> + Sync>(
+        &self,
+        family: &ColumnFamily,
+        keys: &[K],
+    ) -> karstdb::Result<Vec<Option<Value>>> {
+        let db = &self.store.0.db;
+        let read = match &self.changes {
+            Some(Changes { batch, .. }) if !batch.is_empty() => {
+                batch.multi_get_from_batch_and_db_cf_async(db, self.options(), family, keys).await
+            }
+            _ => {
+                let read = db.multi_get_cf_async(self.options(), family, keys).await;
+                match self.again() {
+                    Some(options) => db.multi_get_cf_async(options, family, keys).await,
+                    None => read,
+                }
+            }
+        };
+        read.into_iter().collect()
+    }
+
+    fn default_family(&self) -> &ColumnFamily {
+        self.store.0.db.default_column_family()
+    }
+
+    /// Reads the record of a key, expired or not.
+    async fn record(&self, key: &Key) -> karstdb::Result<Option<Record>> {
+        let stored = self.stored(key);
+        let value = self.get(self.default_family(), &stored).await?;
+        value.map(|value| Ok(Record { head: Head::decode(&stored, &value)?, value })).transpose()
+    }
+
+    /// Reads the record of a key that has not expired.
+    async fn live(&self, key: &Key) -> karstdb::Result<Option<Record>> {
+        let record = self.record(key).await?;
+        Ok(record.filter(|record| !record.head.is_expired(self.now)))
+    }
+
+    /// Reads the records of many keys, in one round trip; those that are absent or expired are
+    /// `None`.
+    async fn live_many(&self, keys: &[Key]) -> karstdb::Result<Vec<Option<Record>>> {
+        let stored: Vec<_> = keys.iter().map(|key| self.stored(key)).collect();
+        let values = self.multi_get(self.default_family(), &stored).await?;
+        let record = |(key, value): (&layout::Bytes, Option<Value>)| {
+            let Some(value) = value else { return Ok(None) };
+            let head = Head::decode(key, &value)?;
+            Ok((!head.is_expired(self.now)).then_some(Record { head, value }))
+        };
+        stored.iter().zip(values).map(record).collect()
+    }
+
+    /// Reads the record of a key that is about to be written. An expired one is removed.
+    async fn live_to_write(&mut self, key: &Key) -> Result<Option<Record>, Wrong> {
+        self.changes()?;
+        match self.record(key).await? {
+            Some(record) if record.head.is_expired(self.now) => {
+                // It was absent before, so no watch of it is touched.
+                self.unlink(key, &record.head)?;
+                self.bury(&record.head)?;
+                Ok(None)
+            }
+            record => Ok(record),
+        }
+    }
+
+    /// Puts the record `value` of a key, whose expiry is `expiry`, in place of `before`. Elements
+    /// of the collection before stay; see [`bury`](Self::bury).
+    fn put_head(
+        &mut self,
+        key: &Key,
+        before: Option<&Head>,
+        expiry: Option<Millis>,
+        value: &[u8],
+    ) -> Result<(), Wrong> {
+        let (stored, base, store) = (self.stored(key), self.base(key.db), self.store.clone());
+        let changes = self.changes()?;
+        changes.batch.put_cf(store.0.db.default_column_family(), &stored, value)?;
+        let old = before.and_then(|head| head.expiry);
+        if old != expiry {
+            if let Some(at) = old {
+                changes.batch.delete_cf(&store.0.expiries, layout::expiry_key(at, &stored))?;
+            }
+            if let Some(at) = expiry {
+                changes.batch.put_cf(&store.0.expiries, layout::expiry_key(at, &stored), [])?;
+                changes.due = changes.due.min(at);
+            }
+        }
+        if before.is_none() {
+            *changes.growth.entry(base).or_default() += 1;
+        }
+        self.touch(key)
+    }
+
+    /// Removes the record of a key, `head`, with its elements.
+    fn remove(&mut self, key: &Key, head: &Head) -> Result<(), Wrong> {
+        self.unlink(key, head)?;
+        self.touch(key)?;
+        self.bury(head)
+    }
+
+    /// Has the commit tell those who watch a key.
+    fn touch(&mut self, key: &Key) -> Result<(), Wrong> {
+        self.changes()?.touched.push(key.clone());
+        Ok(())
+    }
+
+    /// Removes the record of a key, `head`, and not its elements.
+    fn unlink(&mut self, key: &Key, head: &Head) -> Result<(), Wrong> {
+        let (stored, base, store) = (self.stored(key), self.base(key.db), self.store.clone());
+        let changes = self.changes()?;
+        changes.batch.delete_cf(store.0.db.default_column_family(), &stored)?;
+        if let Some(at) = head.expiry {
+            changes.batch.delete_cf(&store.0.expiries, layout::expiry_key(at, &stored))?;
+        }
+        *changes.growth.entry(base).or_default() -= 1;
+        Ok(())
+    }
+
+    /// Makes the version of a collection dead.
+    fn bury(&mut self, head: &Head) -> Result<(), Wrong> {
+        if let Body::Collection(Collection { version, count, .. }) = head.body {
+            self.changes()?.dead.push(DeadVersion { version, elements: count });
+        }
+        Ok(())
+    }
+
+    /// Returns the version of a new collection of a database.
+    async fn new_version(&self, db: u16) -> Result<u64, Wrong> {
+        let inner = &self.store.0;
+        let number = inner.numbers.next(&inner.db, &inner.server).await?;
+        Ok(u64::from(self.base(db)) << layout::NUMBER_BITS | number)
+    }
+}
+
+/// Checks the type of a record.
+fn expect(record: Option<Record>, kind: Kind) -> Result<Option<Record>, Wrong> {
+    match record {
+        Some(record) if record.head.kind != kind => Err(Wrong::wrong_type()),
+        record => Ok(record),
+    }
+}

@@ -1,0 +1,332 @@
+//! Bytes of the families (docs/formats/redis.md), in both directions.
+//!
+//! In: keys, heads, elements. Out: the keys and values of KarstDB, and back. Decoders accept any
+//! bytes: what the layout does not allow is a `Corruption` that names the family and the key.
+//!
+//! Words: a *base* is the number of a database below the mapping of SELECT's numbers; a *head* is
+//! the beginning of a key's value; a *version* names one life of a collection, is unique, and
+//! begins with the base in its upper 16 bits.
+
+use super::{Kind, Millis};
+use karstdb::{Error, ErrorKind, Result};
+use smallvec::SmallVec;
+
+/// Keys of the database that are built for one call.
+pub(super) type Bytes = SmallVec<[u8; 64]>;
+
+/// Family of the elements of collections.
+pub(super) const ELEMENTS: &str = "elements";
+/// Family of the keys with an expiry, in the order of their expiry.
+pub(super) const EXPIRIES: &str = "expiries";
+/// Family of the store's own records.
+pub(super) const SERVER: &str = "server";
+
+/// Record of the layout's version.
+pub(super) const FORMAT: &[u8] = b"format";
+/// Layout that this code reads and writes.
+pub(super) const FORMAT_VERSION: u32 = 1;
+/// Record of the end of the numbers that may have been given out.
+pub(super) const NUMBERS: &[u8] = b"numbers";
+/// Record of the base of each database.
+pub(super) const BASES: &[u8] = b"bases";
+/// Beginning of the records of sizes; the base follows.
+pub(super) const SIZE: &[u8] = b"size:";
+/// Beginning of the records of dead versions; the version follows.
+pub(super) const DEAD: &[u8] = b"dead:";
+
+/// Bits of a version below its base.
+pub(super) const NUMBER_BITS: u32 = 48;
+
+const KIND: u8 = 0x0f;
+const HAS_EXPIRY: u8 = 0x80;
+/// Flags of a hash's field without an expiry of its own.
+const PLAIN_FIELD: u8 = 0;
+
+/// The decoded beginning of a key's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) kind: Kind,
+    /// Time from which on the key is gone.
+    pub(super) expiry: Option<Millis>,
+    pub(super) body: Body,
+}
+
+/// The rest of a key's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Body {
+    /// A string, from this offset on.
+    String {
+        begins: usize,
+    },
+    Collection(Collection),
+}
+
+/// A hash, a set or a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Collection {
+    pub(super) version: u64,
+    /// Number of elements, at least 1.
+    pub(super) count: u64,
+    /// Position of the first element of a list; 0 in other types.
+    pub(super) first: u64,
+}
+
+impl Head {
+    /// Decodes the value of `key` in the family `default`.
+    pub(super) fn decode(key: &[u8], value: &[u8]) -> Result<Head> {
+        Self::parse(value).ok_or_else(|| corrupt("default", key))
+    }
+
+    fn parse(value: &[u8]) -> Option<Head> {
+        let (&first, rest) = value.split_first()?;
+        let kind = match first & KIND {
+            1 => Kind::String,
+            2 => Kind::Hash,
+            3 => Kind::Set,
+            4 => Kind::List,
+            _ => return None,
+        };
+        let (expiry, rest) = match first & !KIND {
+            0 => (None, rest),
+            HAS_EXPIRY => {
+                let (expiry, rest) = rest.split_first_chunk()?;
+                (Some(i64::from_be_bytes(*expiry)), rest)
+            }
+            _ => return None,
+        };
+        let body = match kind {
+            Kind::String => Body::String { begins: value.len() - rest.len() },
+            Kind::Hash | Kind::Set | Kind::List => {
+                let (version, rest) = rest.split_first_chunk()?;
+                let (count, rest) = rest.split_first_chunk()?;
+                let (version, count) = (u64::from_be_bytes(*version), u64::from_be_bytes(*count));
+                let first = match (kind, rest) {
+                    (Kind::List, first) => u64::from_be_bytes(first.try_into().ok()?),
+                    (_, []) => 0,
+                    _ => return None,
+                };
+                let is_whole = count > 0 && first.checked_add(count).is_some();
+                Body::Collection(is_whole.then_some(Collection { version, count, first })?)
+            }
+        };
+        Some(Head { kind, expiry, body })
+    }
+
+    /// True if the key is gone at `now`.
+    pub(super) fn is_expired(&self, now: Millis) -> bool {
+        self.expiry.is_some_and(|at| at <= now)
+    }
+}
+
+fn encode_start(kind: Kind, expiry: Option<Millis>, room: usize) -> Vec<u8> {
+    let mut value = Vec::with_capacity(9 + room);
+    let kind = match kind {
+        Kind::String => 1,
+        Kind::Hash => 2,
+        Kind::Set => 3,
+        Kind::List => 4,
+    };
+    match expiry {
+        None => value.push(kind),
+        Some(at) => {
+            value.push(kind | HAS_EXPIRY);
+            value.extend(at.to_be_bytes());
+        }
+    }
+    value
+}
+
+/// Encodes the value of a string.
+pub(super) fn string_value(expiry: Option<Millis>, text: &[u8]) -> Vec<u8> {
+    let mut value = encode_start(Kind::String, expiry, text.len());
+    value.extend(text);
+    value
+}
+
+/// Encodes the value of a collection's key.
+pub(super) fn collection_value(kind: Kind, expiry: Option<Millis>, collection: Collection) -> Vec<u8> {
+    let mut value = encode_start(kind, expiry, 24);
+    value.extend(collection.version.to_be_bytes());
+    value.extend(collection.count.to_be_bytes());
+    if kind == Kind::List {
+        value.extend(collection.first.to_be_bytes());
+    }
+    value
+}
+
+/// Key of `name` in the family `default`.
+pub(super) fn stored_key(base: u16, name: &[u8]) -> Bytes {
+    joined(&base.to_be_bytes(), name)
+}
+
+/// Splits a key of the family `default` into base and name.
+pub(super) fn split_stored(key: &[u8]) -> Result<(u16, &[u8])> {
+    match key.split_first_chunk() {
+        Some((base, name)) => Ok((u16::from_be_bytes(*base), name)),
+        None => Err(corrupt("default", key)),
+    }
+}
+
+/// Key of an element.
+pub(super) fn element_key(version: u64, element: &[u8]) -> Bytes {
+    joined(&version.to_be_bytes(), element)
+}
+
+/// Version of an element's key; `None` for a key that the layout does not have.
+pub(super) fn version_of(key: &[u8]) -> Option<u64> {
+    key.first_chunk().map(|version| u64::from_be_bytes(*version))
+}
+
+/// Splits the version from an element's key.
+pub(super) fn element_of(key: &[u8]) -> Result<&[u8]> {
+    key.get(8..).ok_or_else(|| corrupt(ELEMENTS, key))
+}
+
+/// Encodes the value of an element. A set's has none.
+pub(super) fn element_value(kind: Kind, text: &[u8]) -> Vec<u8> {
+    match kind {
+        Kind::Hash => [&[PLAIN_FIELD], text].concat(),
+        Kind::List => text.to_vec(),
+        Kind::Set | Kind::String => Vec::new(),
+    }
+}
+
+/// Checks the value of an element, and returns the offset of the user's bytes in it.
+pub(super) fn element_begins(kind: Kind, key: &[u8], value: &[u8]) -> Result<usize> {
+    match (kind, value) {
+        (Kind::Hash, [PLAIN_FIELD, ..]) => Ok(1),
+        (Kind::Set, []) | (Kind::List, _) => Ok(0),
+        _ => Err(corrupt(ELEMENTS, key)),
+    }
+}
+
+/// Key of the expiry of a stored key. Negative times count as 0.
+pub(super) fn expiry_key(at: Millis, stored: &[u8]) -> Bytes {
+    joined(&at.max(0).cast_unsigned().to_be_bytes(), stored)
+}
+
+/// Splits a key of the family `expiries` into the time, the base and the name.
+pub(super) fn split_expiry(key: &[u8]) -> Result<(Millis, u16, &[u8])> {
+    let bad = || corrupt(EXPIRIES, key);
+    let (at, stored) = key.split_first_chunk().ok_or_else(bad)?;
+    let at = Millis::try_from(u64::from_be_bytes(*at)).map_err(|_| bad())?;
+    let (base, name) = stored.split_first_chunk().ok_or_else(bad)?;
+    Ok((at, u16::from_be_bytes(*base), name))
+}
+
+/// Key of the record of a database's size.
+pub(super) fn size_key(base: u16) -> Bytes {
+    joined(SIZE, &base.to_be_bytes())
+}
+
+/// Key of the record of a dead version.
+pub(super) fn dead_key(version: u64) -> Bytes {
+    joined(DEAD, &version.to_be_bytes())
+}
+
+/// Decodes the version of a record's key that begins with [`DEAD`].
+pub(super) fn split_dead(key: &[u8]) -> Result<u64> {
+    let version = key.strip_prefix(DEAD).and_then(|version| version.try_into().ok());
+    version.map(u64::from_be_bytes).ok_or_else(|| corrupt(SERVER, key))
+}
+
+/// Decodes a number of the family `server`, which its merge operator adds to.
+pub(super) fn counter(key: &[u8], value: &[u8]) -> Result<u64> {
+    value.try_into().map(u64::from_le_bytes).map_err(|_| corrupt(SERVER, key))
+}
+
+/// Encodes the bases of all databases.
+pub(super) fn bases_value(bases: impl Iterator<Item = u16>) -> Vec<u8> {
+    bases.flat_map(u16::to_be_bytes).collect()
+}
+
+/// Decodes the bases of all databases, which are all different and below 65535.
+pub(super) fn split_bases(value: &[u8]) -> Result<Vec<u16>> {
+    let (pairs, rest) = value.as_chunks();
+    let bases: Vec<u16> = pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect();
+    let mut sorted = bases.clone();
+    sorted.sort_unstable();
+    let differ = sorted.windows(2).all(|two| two[0] != two[1]) && sorted.last() != Some(&u16::MAX);
+    match rest.is_empty() && differ {
+        true => Ok(bases),
+        false => Err(corrupt(SERVER, BASES)),
+    }
+}
+
+/// The first key behind all those that begin with `prefix`; `None` if there is none.
+pub(super) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
+    let mut key = prefix[..=last].to_vec();
+    key[last] += 1;
+    Some(key)
+}
+
+fn joined(first: &[u8], second: &[u8]) -> Bytes {
+    let mut key = Bytes::with_capacity(first.len() + second.len());
+    key.extend_from_slice(first);
+    key.extend_from_slice(second);
+    key
+}
+
+/// An error for bytes that the layout does not have.
+pub(super) fn corrupt(family: &str, key: &[u8]) -> Error {
+    let shown = &key[..key.len().min(64)];
+    let text =
+        format!("no layout of this store: family {family}, key {:?}", shown.escape_ascii().to_string());
+    Error::new(ErrorKind::Corruption, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_come_back() {
+        for expiry in [None, Some(0), Some(1), Some(i64::MAX)] {
+            let begins = if expiry.is_some() { 9 } else { 1 };
+            for text in [&b""[..], b"a", &[0xff; 100]] {
+                let head = Head::decode(b"k", &string_value(expiry, text)).unwrap();
+                assert_eq!(head, Head { kind: Kind::String, expiry, body: Body::String { begins } });
+            }
+            for (kind, first) in [(Kind::Hash, 0), (Kind::Set, 0), (Kind::List, 1 << 63)] {
+                let collection = Collection { version: u64::MAX - 1, count: 7, first };
+                let head = Head::decode(b"k", &collection_value(kind, expiry, collection)).unwrap();
+                assert_eq!(head, Head { kind, expiry, body: Body::Collection(collection) });
+            }
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_corruption() {
+        let collection = collection_value(Kind::Set, Some(5), Collection { version: 1, count: 1, first: 0 });
+        for length in 0..collection.len() {
+            let error = Head::decode(b"\x00\x00key", &collection[..length]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption);
+            assert!(error.to_string().contains("default") && error.to_string().contains("key"), "{error}");
+        }
+        let longer = [&collection[..], b"x"].concat();
+        let none = collection_value(Kind::Set, None, Collection { version: 1, count: 0, first: 0 });
+        let beyond = Collection { version: 1, count: 2, first: u64::MAX - 1 };
+        let beyond = collection_value(Kind::List, None, beyond);
+        for value in [&longer[..], &none, &beyond, &[0], &[5], &[0x41], &[0x91]] {
+            assert!(Head::decode(b"k", value).is_err(), "{value:?}");
+        }
+        assert!(split_stored(b"a").is_err() && split_stored(b"ab").is_ok());
+        assert!(split_expiry(&[0xff; 20]).is_err() && split_expiry(&[0; 9]).is_err());
+        assert!(element_of(&[0; 7]).is_err() && element_of(&[0; 8]).is_ok());
+        assert!(
+            element_begins(Kind::Hash, b"", b"").is_err()
+                && element_begins(Kind::Hash, b"", b"\x01").is_err()
+        );
+        assert!(element_begins(Kind::Set, b"", b"x").is_err());
+        assert!(split_dead(b"dead:1234567").is_err() && split_dead(&dead_key(9)).is_ok_and(|it| it == 9));
+        assert!(split_bases(b"\0\0\0").is_err() && split_bases(b"\0\x01\0\x01").is_err());
+        assert!(counter(SIZE, b"1234567").is_err());
+    }
+
+    #[test]
+    fn keys_behind_a_prefix() {
+        assert_eq!(behind(b"a\xff\xff").as_deref(), Some(&b"b"[..]));
+        assert_eq!(behind(b"\xff"), None);
+    }
+}

@@ -1,0 +1,15 @@
+//! Servers over real sockets: blocking clients of the standard library on one side, the server's
+//! own threads on the other. Each test has a directory and a free port of its own. Replies are
+//! compared as text, in the form of [`client::Reply`].
+
+mod client;
+mod connections;
+mod hashes;
+mod hostile;
+mod keys;
+mod lifecycle;
+mod lists;
+mod pipelines;
+mod sets;
+mod strings;
+mod transactions;

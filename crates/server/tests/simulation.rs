@@ -1,0 +1,536 @@
+//! A server on a simulated machine: connections that deliver bytes in parts and are reset, and
+//! power failures of the disk, all determined by a seed.
+//!
+//! Clients count, set keys of their own and run transactions, over several lives of the machine.
+//! Checked: writes acknowledged under `always` survive every life; no two acknowledged INCRs gave
+//! one number, and the counter is what they and the unanswered ones allow; a transaction is there
+//! as a whole or not at all; equal seeds give equal histories. Without faults: what one client
+//! costs the others, and how the end comes to clients that are slow or never pause.
+//!
+//! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` this number of seeds from there on.
+
+use futures_util::StreamExt;
+use futures_util::future::join;
+use futures_util::stream::FuturesUnordered;
+use karst_server::{AppendSync, LocalTask, Server, ServerOptions};
+use karst_testkit::asked;
+use karst_testkit::random::Random;
+use karstdb::io::net::{NetworkFaults, Stream};
+use karstdb::io::{Crash, Env, Simulation, sleep};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+const CLIENTS: u64 = 4;
+const OPERATIONS: u64 = 40;
+const LIVES: u64 = 4;
+
+/// What the clients know of the data.
+#[derive(Clone, Default)]
+struct Known {
+    /// Replies of INCR.
+    counted: BTreeSet<i64>,
+    /// INCRs whose replies did not come.
+    unanswered: i64,
+    /// Last acknowledged and last sent number in each client's own key.
+    own: Vec<(u64, u64)>,
+    /// Acknowledged transactions, and those whose replies did not come.
+    transactions: (i64, i64),
+    /// Connections that were reset.
+    resets: u64,
+    /// Lives that a power failure ended.
+    failures: u64,
+}
+
+/// Tasks that a future of the test runs beside itself.
+#[derive(Clone, Default)]
+struct Tasks(Rc<RefCell<Vec<LocalTask>>>);
+
+impl Tasks {
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.0.borrow_mut().push(Box::pin(task));
+    }
+
+    /// Runs all tasks until `main` is ready.
+    async fn run_beside<T>(&self, main: impl Future<Output = T>) -> T {
+        let mut main = pin!(main);
+        let mut running: FuturesUnordered<LocalTask> = FuturesUnordered::new();
+        poll_fn(|cx| {
+            loop {
+                running.extend(self.0.borrow_mut().drain(..));
+                let ended = running.poll_next_unpin(cx);
+                if self.0.borrow().is_empty() && !matches!(ended, Poll::Ready(Some(()))) {
+                    break;
+                }
+            }
+            let polled = main.as_mut().poll(cx);
+            if !self.0.borrow().is_empty() {
+                cx.waker().wake_by_ref();
+            }
+            polled
+        })
+        .await
+    }
+}
+
+/// A client's connection and the replies that it has received.
+struct Client {
+    stream: Stream,
+}
+
+/// The connection has ended.
+struct Gone;
+
+impl Client {
+    /// Sends commands of one line each, and returns the lines of `lines` replies.
+    async fn call(&mut self, commands: &str, lines: usize) -> Result<Vec<String>, Gone> {
+        self.stream.sender.send(commands.as_bytes().to_vec()).await.map_err(|_| Gone)?;
+        let mut found = Vec::new();
+        while found.len() < lines {
+            let buffered = self.stream.receiver.buffered();
+            let Some(end) = buffered.iter().position(|byte| *byte == b'\n') else {
+                match self.stream.receiver.fill().await {
+                    Ok(1..) => continue,
+                    Ok(0) | Err(_) => return Err(Gone),
+                }
+            };
+            let line = String::from_utf8_lossy(&buffered[..end]).trim_end().to_owned();
+            assert!(!line.starts_with("-ERR Protocol"), "{line}");
+            self.stream.receiver.consume(end + 1);
+            found.push(line);
+        }
+        Ok(found)
+    }
+}
+
+/// One client of one life.
+async fn client(env: Env, address: SocketAddr, number: u64, seed: u64, known: Rc<RefCell<Known>>) {
+    let mut random = Random::new(seed);
+    let mut connected = None;
+    for _ in 0..OPERATIONS {
+        let mut client = match connected.take() {
+            Some(client) => client,
+            None => match Stream::connect(&env, address).await {
+                Ok(stream) => Client { stream },
+                Err(_) => continue,
+            },
+        };
+        let went = match random.below(4) {
+            0 => count(&mut client, &known).await,
+            1 => set_own(&mut client, number, &known).await,
+            2 => transact(&mut client, &known).await,
+            _ => look(&mut client, number, &known).await,
+        };
+        match went {
+            Ok(()) => connected = Some(client),
+            Err(Gone) => known.borrow_mut().resets += 1,
+        }
+        if random.one_in(4) {
+            sleep(&env, Duration::from_millis(random.below(10))).await;
+        }
+    }
+}
+
+async fn count(client: &mut Client, known: &RefCell<Known>) -> Result<(), Gone> {
+    // Unanswered until it is answered, because the power may fail in between.
+    known.borrow_mut().unanswered += 1;
+    let reply = client.call("INCR counter\r\n", 1).await?;
+    let number = reply[0].strip_prefix(':').and_then(|number| number.parse().ok());
+    let number = number.unwrap_or_else(|| panic!("{reply:?}"));
+    let mut known = known.borrow_mut();
+    known.unanswered -= 1;
+    assert!(known.counted.insert(number), "{number} was counted twice");
+    Ok(())
+}
+
+async fn set_own(client: &mut Client, number: u64, known: &RefCell<Known>) -> Result<(), Gone> {
+    let next = {
+        let own = &mut known.borrow_mut().own[number as usize];
+        own.1 += 1;
+        own.1
+    };
+    let reply = client.call(&format!("SET own:{number} {next}\r\n"), 1).await?;
+    assert_eq!(reply, ["+OK"]);
+    known.borrow_mut().own[number as usize].0 = next;
+    Ok(())
+}
+
+async fn transact(client: &mut Client, known: &RefCell<Known>) -> Result<(), Gone> {
+    known.borrow_mut().transactions.1 += 1;
+    let reply = client.call("MULTI\r\nINCR left\r\nINCR right\r\nEXEC\r\n", 6).await?;
+    assert_eq!(reply[4], reply[5], "both sides of a transaction: {reply:?}");
+    let mut known = known.borrow_mut();
+    known.transactions.0 += 1;
+    known.transactions.1 -= 1;
+    Ok(())
+}
+
+/// Reads in one pipeline what must be there.
+async fn look(client: &mut Client, number: u64, known: &RefCell<Known>) -> Result<(), Gone> {
+    let least = known.borrow().own[number as usize].0;
+    let reply = client.call(&format!("MGET left right\r\nGET own:{number}\r\nEXISTS counter\r\n"), 1).await?;
+    assert_eq!(reply, ["*2"]);
+    let left = bulk(client).await?;
+    assert_eq!(left, bulk(client).await?, "half of a transaction was seen");
+    let own = bulk(client).await?;
+    assert!(own >= least, "client {number} has set {least} and reads {own}");
+    client.call("", 1).await?;
+    Ok(())
+}
+
+/// Reads a number, or null as 0.
+async fn bulk(client: &mut Client) -> Result<u64, Gone> {
+    match &*client.call("", 1).await?[0] {
+        "$-1" => Ok(0),
+        _ => Ok(client.call("", 1).await?[0].parse().expect("a number")),
+    }
+}
+
+/// One life of the machine, from opening the database to closing it, or to the power's end.
+async fn live(env: Env, seed: u64, known: Rc<RefCell<Known>>) {
+    let options = ServerOptions { append_sync: AppendSync::Always, ..ServerOptions::default() };
+    let server = Server::open(Path::new("/db"), &options, &env).await.expect("the database opens");
+    let listener = server.bind(SocketAddr::from(([10, 0, 0, 1], 6379))).expect("the address is free");
+    let address = listener.address();
+    let tasks = Tasks::default();
+    let (serving, spawner) = (server.clone(), tasks.clone());
+    let served = async move { serving.serve(listener, &|task| spawner.spawn(task)).await };
+    let maintaining = server.clone();
+    // Both end by themselves: what the maintenance has begun to commit is not to be dropped.
+    let both = async move {
+        join(served, maintaining.maintain()).await;
+    };
+    let left = Rc::new(Cell::new(CLIENTS));
+    for number in 0..CLIENTS {
+        let (known, left, server) = (known.clone(), left.clone(), server.clone());
+        let env = env.clone();
+        tasks.spawn(async move {
+            client(env, address, number, seed ^ (number << 32), known).await;
+            left.set(left.get() - 1);
+            if left.get() == 0 {
+                server.stop();
+            }
+        });
+    }
+    tasks.run_beside(both).await;
+    // The database is closed by the drop of its last handle. `Server::close` does it on a thread of
+    // its own, which a simulation has as a job, in which closing is refused.
+}
+
+/// Reads everything without faults, and compares it with what the clients know.
+async fn check(env: Env, known: Known) {
+    let server = Server::open(Path::new("/db"), &ServerOptions::default(), &env).await.expect("it opens");
+    let listener = server.bind(SocketAddr::from(([10, 0, 0, 1], 6379))).expect("the address is free");
+    let address = listener.address();
+    let tasks = Tasks::default();
+    let (serving, spawner) = (server.clone(), tasks.clone());
+    let served = async move { serving.serve(listener, &|task| spawner.spawn(task)).await };
+    let stopping = server.clone();
+    tasks.spawn(async move {
+        let stream = Stream::connect(&env, address).await.expect("a network without faults");
+        let mut client = Client { stream };
+        let mut values = Vec::new();
+        for key in ["counter", "left", "right"] {
+            let sent = client.call(&format!("MGET {key}\r\n"), 1).await;
+            assert!(sent.is_ok_and(|lines| lines == ["*1"]));
+            values.push(bulk(&mut client).await.unwrap_or_else(|Gone| panic!("it was reset")) as i64);
+        }
+        let acknowledged = known.counted.len() as i64;
+        let most = known.counted.last().copied().unwrap_or(0);
+        assert!(values[0] >= most, "{most} was acknowledged, and the counter is {}", values[0]);
+        let range = acknowledged..=acknowledged + known.unanswered;
+        assert!(range.contains(&values[0]), "the counter is {}, not in {range:?}", values[0]);
+        assert_eq!(values[1], values[2], "half of a transaction has survived");
+        let (acknowledged, unanswered) = known.transactions;
+        assert!((acknowledged..=acknowledged + unanswered).contains(&values[1]), "{}", values[1]);
+        for (number, (least, most)) in known.own.iter().enumerate() {
+            let sent = client.call(&format!("MGET own:{number}\r\n"), 1).await;
+            assert!(sent.is_ok_and(|lines| lines == ["*1"]));
+            let own = bulk(&mut client).await.unwrap_or_else(|Gone| panic!("it was reset"));
+            assert!((*least..=*most).contains(&own), "own:{number} is {own}, not in {least}..={most}");
+        }
+        stopping.stop();
+    });
+    tasks.run_beside(served).await;
+}
+
+/// Runs all lives of one machine. Returns the sum of their histories, and the numbers of
+/// acknowledged INCRs, of resets and of power failures.
+fn lives(seed: u64) -> (u64, [u64; 3]) {
+    let known = Rc::new(RefCell::new(Known { own: vec![(0, 0); CLIENTS as usize], ..Known::default() }));
+    let mut random = Random::new(seed);
+    let mut simulation = Simulation::new(seed);
+    let mut sum = 0u64;
+    for life in 0..LIVES {
+        let env = simulation.env().clone();
+        let network = env.memory_network().expect("a simulation has one");
+        network.set_faults(NetworkFaults {
+            partial: 0.5,
+            reset: if random.one_in(2) { 0.01 } else { 0.0 },
+            late: 0.3,
+            delay: Duration::from_millis(5),
+        });
+        if random.one_in(2) {
+            simulation.fs().lose_power_after(20 + random.below(400));
+        }
+        let ended = simulation.run(live(env, seed ^ life, known.clone()));
+        sum = sum.rotate_left(1) ^ simulation.history().0;
+        known.borrow_mut().failures += u64::from(ended.is_none());
+        let crash = if ended.is_none() || random.one_in(2) { Crash::Power } else { Crash::Process };
+        simulation = simulation.restart(crash, random.next_u64());
+        let env = simulation.env().clone();
+        simulation.run(check(env, known.borrow().clone())).expect("the power stays");
+        simulation = simulation.restart(Crash::Process, random.next_u64());
+    }
+    let known = known.borrow();
+    (sum, [known.counted.len() as u64, known.resets, known.failures])
+}
+
+/// Bytes of a command of any arguments.
+fn encoded(args: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        bytes.extend(format!("${}\r\n", arg.len()).bytes());
+        bytes.extend_from_slice(arg);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// A command whose arguments behind `words` are `count` numbers.
+fn numbered(words: &str, count: usize) -> Vec<u8> {
+    let mut args: Vec<Vec<u8>> = words.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    args.extend((0..count).map(|number| number.to_string().into_bytes()));
+    encoded(&args)
+}
+
+/// Serves on a machine without faults until `clients` have ended the server, and returns what they
+/// return.
+fn served<T: 'static, F>(clients: impl FnOnce(Env, SocketAddr, Server, Tasks) -> F) -> T
+where
+    F: Future<Output = T> + 'static,
+{
+    let simulation = Simulation::new(1);
+    let env = simulation.env().clone();
+    let served = async move {
+        let clock = env.clone();
+        let options = ServerOptions::default();
+        let server = Server::open(Path::new("/db"), &options, &env).await.expect("the database opens");
+        let listener = server.bind(SocketAddr::from(([10, 0, 0, 1], 6379))).expect("the address is free");
+        let (address, tasks) = (listener.address(), Tasks::default());
+        let found = Rc::new(Cell::new(None));
+        let (ended, clients) = (found.clone(), clients(env, address, server.clone(), tasks.clone()));
+        tasks.spawn(async move { ended.set(Some(clients.await)) });
+        let spawner = tasks.clone();
+        let both = async {
+            server.serve(listener, &|task| spawner.spawn(task)).await;
+            // The server can have ended before its clients have seen it.
+            loop {
+                match found.take() {
+                    Some(found) => return found,
+                    None => sleep(&clock, Duration::from_millis(1)).await,
+                }
+            }
+        };
+        tasks.run_beside(both).await
+    };
+    simulation.run(served).expect("the power stays")
+}
+
+async fn connect(env: &Env, address: SocketAddr) -> Client {
+    Client { stream: Stream::connect(env, address).await.expect("a network without faults") }
+}
+
+impl Client {
+    async fn send(&mut self, bytes: Vec<u8>) -> Result<(), Gone> {
+        self.stream.sender.send(bytes).await.map(drop).map_err(|_| Gone)
+    }
+
+    /// Receives so many bytes and drops them.
+    async fn skip(&mut self, mut count: usize) -> Result<(), Gone> {
+        while count > 0 {
+            if let Ok(0) | Err(_) = self.stream.receiver.fill().await {
+                return Err(Gone);
+            }
+            let come = self.stream.receiver.buffered().len().min(count);
+            self.stream.receiver.consume(come);
+            count -= come;
+        }
+        Ok(())
+    }
+}
+
+/// Number of commands that the server has carried out.
+async fn carried_out(client: &mut Client) -> u64 {
+    let lines = client.call("INFO stats\r\n", 5).await.unwrap_or_else(|Gone| panic!("it was reset"));
+    let found = lines.iter().find_map(|line| line.strip_prefix("total_commands_processed:"));
+    found.expect("the counter").parse().expect("a number")
+}
+
+#[test]
+fn replies_that_nobody_reads_are_not_made() {
+    const VALUE: usize = 1 << 20;
+    for command in ["GET k\r\n", "GETEX k\r\n", "MGET k\r\n"] {
+        let made = served(move |env, address, server, _| async move {
+            let (mut slow, mut other) = (connect(&env, address).await, connect(&env, address).await);
+            let set = encoded(&[b"SET".to_vec(), b"k".to_vec(), vec![b'x'; VALUE]]);
+            assert!(slow.send(set).await.is_ok() && slow.call("", 1).await.is_ok());
+            assert!(slow.send(command.as_bytes().repeat(128)).await.is_ok());
+            sleep(&env, Duration::from_secs(10)).await;
+            let made = carried_out(&mut other).await;
+            // All of them come once they are taken.
+            let head = if command.starts_with('M') { 4 } else { 0 } + "$1048576\r\n\r\n".len();
+            assert!(slow.skip(128 * (VALUE + head)).await.is_ok());
+            server.stop();
+            made
+        });
+        assert!(made < 32, "{made} commands were carried out for a client that reads nothing: {command}");
+    }
+}
+
+#[test]
+fn long_commands_let_others_run() {
+    let many = 50_000;
+    let name = vec![b'a'; 5000];
+    let stars = [b"*", &b"a".repeat(2000)[..], b"b"].concat();
+    let class = [b"*[", &b"x".repeat(1 << 19)[..], b"]?"].concat();
+    let of_name = |words: &str, more: &[u8]| {
+        let mut args: Vec<Vec<u8>> = words.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        args.push(more.to_vec());
+        encoded(&args)
+    };
+    let queued = [&b"MULTI\r\n"[..], &b"PING\r\n".repeat(many)].concat();
+    // None of them writes, because a commit waits, in which others run anyway.
+    let cases = vec![
+        (Vec::new(), 0, numbered("WATCH", many)),
+        (numbered("SET 0", 1), 1, numbered("MSETNX", many)),
+        (Vec::new(), 0, numbered("MGET", many)),
+        (Vec::new(), 0, numbered("EXISTS", many)),
+        (Vec::new(), 0, numbered("DEL", many)),
+        (Vec::new(), 0, numbered("UNLINK", many)),
+        (Vec::new(), 0, numbered("SUNION", many)),
+        (Vec::new(), 0, numbered("SDIFF", many)),
+        (numbered("SADD s", 1), 1, encoded(&[vec![b"SINTER".to_vec()], vec![b"s".to_vec(); many]].concat())),
+        (queued, many + 1, b"EXEC\r\n".to_vec()),
+        (of_name("SADD s", &name), 1, of_name("SSCAN s 0 MATCH", &stars)),
+        (of_name("INCR", &name), 1, of_name("KEYS", &stars)),
+        (of_name("INCR", &name), 1, of_name("SCAN 0 MATCH", &stars)),
+        (Vec::new(), 0, of_name("COMMAND LIST FILTERBY PATTERN", &class)),
+        (Vec::new(), 0, of_name("CONFIG GET", &class)),
+    ];
+    for (before, replies, command) in cases {
+        let what = command[..command.len().min(60)].escape_ascii().to_string();
+        let pings = served(move |env, address, server, tasks| async move {
+            let (pongs, ends) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+            let mut other = connect(&env, address).await;
+            let mut client = connect(&env, address).await;
+            // The replies are read while the commands are sent.
+            let Stream { mut receiver, mut sender } = client.stream;
+            let sending = async move {
+                sender.send(before).await.map_err(|_| Gone)?;
+                Ok::<_, Gone>(sender)
+            };
+            let receiving = async move {
+                let mut left = replies;
+                while left > 0 {
+                    receiver.fill().await.map_err(|_| Gone)?;
+                    let buffered = receiver.buffered();
+                    let ends = buffered.iter().filter(|byte| **byte == b'\n').count();
+                    receiver.consume(buffered.len());
+                    left = left.saturating_sub(ends);
+                }
+                Ok::<_, Gone>(receiver)
+            };
+            let both = futures_util::future::try_join(sending, receiving).await;
+            let Ok((sender, receiver)) = both else { panic!("it was reset") };
+            client = Client { stream: Stream { receiver, sender } };
+            let (counted, ended) = (pongs.clone(), ends.clone());
+            tasks.spawn(async move {
+                while !ended.get() && other.call("PING\r\n", 1).await.is_ok() {
+                    counted.set(counted.get() + 1);
+                }
+            });
+            assert!(client.send(command).await.is_ok());
+            let before = pongs.get();
+            assert!(client.call("", 1).await.is_ok());
+            let between = pongs.get() - before;
+            ends.set(true);
+            server.stop();
+            between
+        });
+        assert!(pings >= 8, "{pings} of others were answered during {what}");
+    }
+}
+
+#[test]
+fn the_end_gives_last_replies_five_seconds_in_all() {
+    let passed = served(|env, address, server, tasks| async move {
+        let mut slow = connect(&env, address).await;
+        let set = encoded(&[b"SET".to_vec(), b"k".to_vec(), vec![b'x'; 100 << 10]]);
+        assert!(slow.send(set).await.is_ok() && slow.call("", 1).await.is_ok());
+        assert!(slow.send(b"GET k\r\n".repeat(128)).await.is_ok());
+        sleep(&env, Duration::from_secs(1)).await;
+        let stopped = env.now();
+        server.stop();
+        let (clock, left) = (env.clone(), Rc::new(Cell::new(false)));
+        let gone = left.clone();
+        tasks.spawn(async move {
+            // It takes some of the replies each second, so that the server can send more.
+            while slow.skip(64 << 10).await.is_ok() {
+                sleep(&env, Duration::from_secs(1)).await;
+            }
+            gone.set(true);
+        });
+        while !left.get() {
+            sleep(&clock, Duration::from_millis(100)).await;
+        }
+        clock.now() - stopped
+    });
+    assert!(passed < Duration::from_secs(8), "the last replies took {passed:?} of the machine's time");
+}
+
+#[test]
+fn a_client_that_never_pauses_is_ended() {
+    let rounds = served(|env, address, server, tasks| async move {
+        let Stream { mut receiver, mut sender } = connect(&env, address).await.stream;
+        tasks.spawn(async move {
+            while let Ok(1..) = receiver.fill().await {
+                receiver.consume(receiver.buffered().len());
+            }
+        });
+        let mut rounds = 0;
+        while rounds < 200 && sender.send(b"PING\r\n".repeat(10_000)).await.is_ok() {
+            rounds += 1;
+            if rounds == 10 {
+                server.stop();
+            }
+        }
+        rounds
+    });
+    assert!(rounds < 20, "the server has taken {rounds} rounds of requests, and was to end after 10");
+}
+
+#[test]
+fn acknowledged_writes_survive_and_counters_count_exactly() {
+    let mut sums = [0; 3];
+    for seed in asked::seeds(20, 500) {
+        println!("KARST_SEED={seed} cargo test -p karst-server --test simulation");
+        let (_, counts) = lives(seed);
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    let [counted, resets, failures] = sums;
+    println!("{counted} INCRs acknowledged, {resets} connections reset, {failures} power failures");
+}
+
+#[test]
+fn equal_seeds_give_equal_histories() {
+    for seed in asked::seeds(2, 20) {
+        assert_eq!(lives(seed), lives(seed), "seed {seed}");
+    }
+}
