@@ -10,8 +10,8 @@ macro_rules! dispatch {
         /// Runs a command's handler.
         ///
         /// # Errors
-        /// The error reply; nothing was written, and what the handler added to the output is to be
-        /// removed.
+        /// The error reply, in place of what the handler has added to the output. Nothing was written,
+        /// unless the store failed ([`Wrong::is_of_store`]).
         pub(super) async fn run(id: Id, call: &mut Call<'_>) -> Result<(), Wrong> {
             match id {
                 $(Id::$id => $group::$handler(call).await,)*

@@ -85,6 +85,11 @@ impl Dead {
         self.state.lock().seen.extend(versions.map(|version| (version, sequence)));
     }
 
+    /// Returns true if versions wait for [`release`](Self::release).
+    pub(super) fn waits(&self) -> bool {
+        !self.state.lock().seen.is_empty()
+    }
+
     /// Lets filters drop the versions that no snapshot can see; `oldest` is the sequence number of
     /// the oldest snapshot. Returns the number of all that filters drop from now on.
     pub(super) fn release(&self, oldest: Option<u64>) -> Load {

@@ -13,7 +13,7 @@ use super::layout::{self, behind, counter, dead_key, expiry_key, split_dead, spl
 use super::{Durability, Key, Millis, Store};
 use crate::wrong::Wrong;
 use futures_util::future::{Either, join, select};
-use karstdb::io::{report, sleep};
+use karstdb::io::{report, sleep, yield_now};
 use karstdb::{
     BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, ReadOptions, WriteBatch, WriteOptions,
 };
@@ -33,6 +33,8 @@ const PART: u64 = 4;
 const MANY_VERSIONS: u64 = 4_000_000;
 /// Shortest time between two such compactions.
 const COMPACTION_PERIOD: Duration = Duration::from_secs(3600);
+/// That time while there are [`MANY_VERSIONS`].
+const CROWDED_PERIOD: Duration = Duration::from_secs(60);
 /// Number of records of dead versions that one batch deletes.
 const FORGOTTEN_AT_ONCE: usize = 1000;
 
@@ -92,6 +94,7 @@ impl Store {
         // Behind what was deleted, because a walk over that would look at each entry again.
         let mut position: Option<Vec<u8>> = None;
         while !self.is_closing() {
+            yield_now().await;
             // No entry is earlier. What is set from here on lowers it again.
             let from = self.0.due.swap(Millis::MAX, Ordering::AcqRel);
             let first = expiry_key(from, &[]).to_vec();
@@ -162,11 +165,22 @@ impl Store {
     async fn sweep(&self) {
         let mut last = None;
         while !self.is_closing() {
-            let oldest =
-                self.0.db.int_property("rocksdb.oldest-snapshot-sequence").filter(|&oldest| oldest > 0);
-            let load = self.0.dead.release(oldest);
+            // Read before the oldest snapshot: a snapshot taken later is not older than it.
+            let settled = self.0.db.latest_sequence_number();
+            // Synced first, because a filter must not act on a deletion that a power failure undoes.
+            if self.0.dead.waits()
+                && let Err(error) = self.sync().await
+            {
+                report!(warn, %error, "elements of deleted keys are kept, because the log was not synced");
+                self.pause(LONGEST).await;
+                continue;
+            }
+            let oldest = self.0.db.int_property("rocksdb.oldest-snapshot-sequence").filter(|&it| it > 0);
+            let load = self.0.dead.release(Some(oldest.map_or(settled, |oldest| oldest.min(settled))));
             let now = self.0.db.env().now();
-            let may = last.is_none_or(|last| now.saturating_sub(last) >= COMPACTION_PERIOD);
+            // Not after an hour if versions are many, because each takes memory.
+            let period = if load.versions >= MANY_VERSIONS { CROWDED_PERIOD } else { COMPACTION_PERIOD };
+            let may = last.is_none_or(|last| now.saturating_sub(last) >= period);
             if may && is_worth_a_compaction(load, self.elements()) {
                 last = Some(now);
                 if let Err(error) = self.drop_dead().await {
