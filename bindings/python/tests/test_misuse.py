@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -237,13 +238,17 @@ def test_batches_and_objects_of_other_databases_are_refused(db, tmp_path):
 def alone(program, *arguments):
     """Runs a program in a process of its own, since a deadlock may have the interpreter's lock.
 
-    The limit is for a process that never ends.
+    The limit is for a process that never ends, which then prints where each of its threads is.
     """
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, timeout=300
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    command = [sys.executable, "-X", "faulthandler", "-c", program, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            output, errors = running.communicate(timeout=300)
+        except subprocess.TimeoutExpired:
+            running.send_signal(signal.SIGABRT)
+            _, errors = running.communicate()
+    assert running.returncode == 0, errors
+    return output
 
 
 def test_the_text_of_an_exception_of_a_filter_is_made_with_no_mutex_locked(tmp_path):
