@@ -10,8 +10,8 @@ macro_rules! dispatch {
         /// Runs a command's handler.
         ///
         /// # Errors
-        /// The error reply, in place of what the handler has added to the output. Nothing was written,
-        /// unless the store failed ([`Wrong::is_of_store`]).
+        /// The error reply, in place of what the handler has added to the output. Nothing was
+        /// written, unless the store failed ([`Wrong::is_of_store`]).
         pub(super) async fn run(id: Id, call: &mut Call<'_>) -> Result<(), Wrong> {
             match id {
                 $(Id::$id => $group::$handler(call).await,)*

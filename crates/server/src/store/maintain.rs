@@ -167,7 +167,8 @@ impl Store {
         while !self.is_closing() {
             // Read before the oldest snapshot: a snapshot taken later is not older than it.
             let settled = self.0.db.latest_sequence_number();
-            // Synced first, because a filter must not act on a deletion that a power failure undoes.
+            // Synced first, because a filter must not act on a deletion that a power failure
+            // undoes.
             if self.0.dead.waits()
                 && let Err(error) = self.sync().await
             {
