@@ -328,9 +328,8 @@ impl Background {
             return None;
         }
         let families = self.parts.families.all();
-        let now = self.env().now();
         // The flush of a closing waits for no rest, because its failure ends the closing.
-        let ending = state.ending;
+        let now = if state.ending { Duration::MAX } else { self.env().now() };
         let mut due: Vec<(usize, Arc<Family>)> = Vec::new();
         for family in families.iter().filter(|family| !family.is_dropped()) {
             let sealed = family.superversion().immutable().len();
@@ -342,7 +341,7 @@ impl Background {
                 jobs.flush_wanted = None;
             }
             let wanted = sealed >= fewest || (sealed > 0 && jobs.flush_wanted.is_some());
-            if wanted && !jobs.flushing && (ending || now >= jobs.rests_until) {
+            if wanted && !jobs.flushing && now >= jobs.rests_until {
                 due.push((sealed, family.clone()));
             }
         }
@@ -376,7 +375,7 @@ impl Background {
         state.together.retain(Together::is_left);
         let may_begin = |family: &Arc<Family>| {
             let jobs = state.families.get(&family.id());
-            jobs.is_none_or(|jobs| !jobs.flushing && (state.ending || now >= jobs.rests_until))
+            jobs.is_none_or(|jobs| !jobs.flushing && now >= jobs.rests_until)
         };
         let sealed = state.together.iter().filter_map(|group| group.sealed.as_ref());
         let (families, through) = sealed.into_iter().find(|(families, _)| families.iter().all(may_begin))?;
