@@ -112,7 +112,7 @@ mod tests {
             server.stop();
         };
         futures_util::future::join(pin!(server.maintain()), pin!(stopping)).await;
-        // Whatever was begun and not waited for has ended then.
+        // Tasks that were begun and not awaited have ended then.
         sleep(env, Duration::from_secs(1)).await;
         let mut left = 0;
         store.view(0).names(0, b"", |_| left += 1).await.unwrap();

@@ -1,15 +1,15 @@
-//! What hashes and sets share: the options of HSCAN and SSCAN, and random counts.
+//! Parts of commands of hashes and sets: HSCAN and SSCAN, options of all scans, random counts.
 
 use super::Call;
+use super::pace::Pace;
 use crate::numbers::integer_argument;
 use crate::pattern::Pattern;
 use crate::store::Kind;
 use crate::wrong::Wrong;
 use karstdb::Value;
-use karstdb::io::yield_now;
 
-/// Number of elements that a scan looks at without COUNT.
-const SCAN_COUNT: usize = 10;
+/// Number of keys or elements that a scan looks at without COUNT.
+pub(super) const SCAN_COUNT: usize = 10;
 /// Maximum of COUNT; a larger one is served as this.
 const SCAN_AT_MOST: i64 = 10_000;
 /// Maximum number of elements that one command draws with repetition.
@@ -17,21 +17,31 @@ const DRAWN_AT_MOST: u64 = 1 << 20;
 /// Maximum of the sum of their lengths in bytes, with the values of a hash.
 const DRAWN_BYTES_AT_MOST: usize = 512 << 20;
 
+/// Parses the cursor of a scan.
+pub(super) fn cursor(argument: &[u8]) -> Result<u64, Wrong> {
+    let cursor = std::str::from_utf8(argument).ok().and_then(|cursor| cursor.parse().ok());
+    cursor.ok_or(Wrong::invalid_cursor())
+}
+
+/// Parses the value of COUNT.
+pub(super) fn scan_count(argument: &[u8]) -> Result<usize, Wrong> {
+    match integer_argument(argument)? {
+        number @ 1.. => Ok(number.min(SCAN_AT_MOST) as usize),
+        _ => Err(Wrong::syntax()),
+    }
+}
+
 /// HSCAN and SSCAN: replies with the cursor, and with the elements, each with its value if `values`
 /// and NOVALUES is not given.
 pub(super) async fn scan(call: &mut Call<'_>, kind: Kind) -> Result<(), Wrong> {
-    let cursor = std::str::from_utf8(&call.args[2]).ok().and_then(|cursor| cursor.parse::<u64>().ok());
-    let cursor = cursor.ok_or(Wrong::invalid_cursor())?;
+    let cursor = cursor(&call.args[2])?;
     let (mut pattern, mut count, mut values) = (None, SCAN_COUNT, kind == Kind::Hash);
     let mut at = 3;
     while at < call.args.len() {
         let value = call.args.get(at + 1).ok_or(Wrong::syntax());
         match &*call.word(at) {
             "match" => pattern = Some(value?),
-            "count" => match integer_argument(value?)? {
-                number @ 1.. => count = number.min(SCAN_AT_MOST) as usize,
-                _ => return Err(Wrong::syntax()),
-            },
+            "count" => count = scan_count(value?)?,
             "novalues" if kind == Kind::Hash => {
                 values = false;
                 at += 1;
@@ -70,12 +80,11 @@ impl Chosen {
 
     /// Calls `each` with every chosen element. Lets other tasks run in between.
     pub(super) async fn each(&self, mut each: impl FnMut(&[u8], &Value)) {
-        for (number, place) in (1usize..).zip(&self.places) {
+        let mut pace = Pace::default();
+        for place in &self.places {
             let (name, value) = &self.elements[*place];
             each(name, value);
-            if number.is_multiple_of(256) {
-                yield_now().await;
-            }
+            pace.step().await;
         }
     }
 }

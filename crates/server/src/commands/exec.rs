@@ -7,9 +7,8 @@
 
 use super::dispatch::run;
 use super::pace::Pace;
-use super::table::{Flags, Id, Keys, Spec, find};
+use super::table::{Flags, Id, Keys, Spec, database, find};
 use super::{Call, held_too_much};
-use crate::numbers::integer;
 use crate::resp::{Encoder, Request};
 use crate::server::Server;
 use crate::session::{Session, Transaction};
@@ -62,8 +61,7 @@ pub(super) async fn exec(server: &Server, session: &Session, out: &mut Encoder) 
         keys.extend(spec.keys(args, db));
         // The keys of later commands are of the database that this one chooses, if it will.
         if spec.id == Id::Select {
-            let chosen = integer(&args[1]).and_then(|number| u16::try_from(number).ok());
-            db = chosen.filter(|number| *number < server.store().databases()).unwrap_or(db);
+            db = database(&args[1], server.store().databases()).unwrap_or(db);
         }
     }
     let store = server.store();

@@ -1,5 +1,6 @@
 //! Keys of any type: existence, expiry, names, and moves.
 
+use super::collections::{SCAN_COUNT, cursor, scan_count};
 use super::pace::{KEYS_AT_ONCE, Pace};
 use super::table::{Id, database, target};
 use super::{Call, containers, quoted};
@@ -10,10 +11,6 @@ use crate::wrong::Wrong;
 
 /// Longest string that Redis keeps in one piece with its header, in bytes (`embstr`).
 const EMBEDDED_AT_MOST: usize = 44;
-/// Number of keys that SCAN looks at without COUNT.
-const SCAN_COUNT: usize = 10;
-/// Maximum of COUNT; a larger one is served as this.
-const SCAN_AT_MOST: i64 = 10_000;
 
 pub(super) async fn del(call: &mut Call<'_>) -> Result<(), Wrong> {
     let (mut deleted, mut pace) = (0, Pace::default());
@@ -252,17 +249,13 @@ pub(super) async fn random_key(call: &mut Call<'_>) -> Result<(), Wrong> {
 }
 
 pub(super) async fn scan(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let cursor = std::str::from_utf8(&call.args[1]).ok().and_then(|cursor| cursor.parse::<u64>().ok());
-    let cursor = cursor.ok_or(Wrong::invalid_cursor())?;
+    let cursor = cursor(&call.args[1])?;
     let (mut pattern, mut count, mut kind) = (None, SCAN_COUNT, None);
     for at in (2..call.args.len()).step_by(2) {
         let value = call.args.get(at + 1).ok_or(Wrong::syntax())?;
         match &*call.word(at) {
             "match" => pattern = Some(value),
-            "count" => match integer_argument(value)? {
-                1.. => count = integer_argument(value)?.min(SCAN_AT_MOST) as usize,
-                _ => return Err(Wrong::syntax()),
-            },
+            "count" => count = scan_count(value)?,
             "type" => kind = Some(super::lower(value)),
             _ => return Err(Wrong::syntax()),
         }

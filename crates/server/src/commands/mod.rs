@@ -52,7 +52,7 @@ pub(crate) struct Call<'a> {
     pub(crate) session: &'a Session,
     /// Reads and writes.
     pub(crate) access: &'a mut Access,
-    /// Where the reply goes.
+    /// Output that gets the reply.
     pub(crate) out: &'a mut Encoder,
     /// The server.
     pub(crate) server: &'a Server,
@@ -81,7 +81,7 @@ impl Call<'_> {
         Ok(kinds)
     }
 
-    /// Has all reads see one state, if so many keys are not read at the same time.
+    /// Has all reads see one state if `keys` are too many to be read at the same time.
     pub(crate) fn pin_if_many(&self, keys: usize) {
         if keys > KEYS_AT_ONCE {
             self.access.pin();
@@ -118,7 +118,7 @@ fn quoted(bytes: &[u8], at_most: usize) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(at_most)]).into_owned()
 }
 
-/// What a request needs of its neighbours in a pipeline.
+/// Relation of a request to its neighbours in a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Company {
     /// It only reads, and may run at the same time as others that do.

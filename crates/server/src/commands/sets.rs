@@ -158,7 +158,7 @@ pub(super) async fn diff_store(call: &mut Call<'_>) -> Result<(), Wrong> {
     store(call, Operation::Difference).await
 }
 
-/// Puts the members in place of what the first key has, whatever its type.
+/// Puts the members in place of the first key's value of any type.
 async fn store(call: &mut Call<'_>, operation: Operation) -> Result<(), Wrong> {
     let to = call.key(1);
     let found = compute(call.access, &call.keys(2..call.args.len()), operation).await?;

@@ -72,14 +72,14 @@ pub(crate) struct Spec {
     pub(crate) id: Id,
     /// Name in lower case.
     pub(crate) name: &'static str,
-    /// Number of arguments with the name; negative: at least so many.
+    /// Number of arguments with the name; if negative, the minimum number, negated.
     pub(crate) arity: i8,
     pub(crate) flags: Flags,
     pub(crate) keys: Keys,
 }
 
 impl Spec {
-    /// Returns true if it may have so many arguments, its name among them.
+    /// Returns true if it may have `count` arguments, its name among them.
     pub(crate) fn takes(&self, count: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { count >= arity } else { count == arity }
@@ -126,7 +126,7 @@ const EACH: Keys = Keys::Range(1, -1, 1);
 /// The second argument, behind a subcommand.
 const SECOND: Keys = Keys::Range(2, 2, 1);
 
-/// The database that an argument names; `None`: there is none.
+/// The database that an argument names; `None` if it names no database.
 pub(super) fn database(argument: &[u8], databases: u16) -> Option<u16> {
     let number = integer(argument).and_then(|number| u16::try_from(number).ok());
     number.filter(|number| *number < databases)

@@ -1,4 +1,4 @@
-//! What is committed together when the store fails, and how much of it.
+//! Commits of several commands when the store fails, and their size.
 
 use super::*;
 use crate::resp::Protocol;

@@ -30,7 +30,7 @@ impl AppendSync {
         }
     }
 
-    /// The one of this name; `None`: there is none.
+    /// The setting of this name, or `None`.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Always, Self::EverySecond, Self::No].into_iter().find(|of| of.name() == name)
     }

@@ -147,7 +147,7 @@ impl Store {
             Some(Key { db: u16::try_from(db).ok()?, name: name.clone() })
         };
         let keys: Vec<Option<Key>> = due.iter().map(key_of).collect();
-        // With one key at least, because whoever holds a stripe keeps the mapping as it is.
+        // With one key at least, because a held stripe keeps the mapping as it is.
         let mut locked: Vec<Key> = keys.iter().flatten().cloned().collect();
         locked.push(Key { db: 0, name: Vec::new() });
         // At the time for which the entries were found: they are due whatever the clock says now.

@@ -247,7 +247,7 @@ impl Store {
         Access::new(self, self.now(), Some(guards))
     }
 
-    /// As [`change`](Self::change), with a time of the caller's.
+    /// [`change`](Self::change) with a time of the caller's.
     async fn change_at(&self, keys: &[Key], now: Millis) -> Access {
         let guards = self.0.locks.lock(keys).await;
         Access::new(self, now, Some(guards))
@@ -261,7 +261,7 @@ impl Store {
         Access::new(self, self.now(), Some(guards))
     }
 
-    /// As [`change_all`](Self::change_all), with a time of the caller's.
+    /// [`change_all`](Self::change_all) with a time of the caller's.
     #[cfg(test)]
     async fn change_all_at(&self, now: Millis) -> Access {
         let guards = self.0.locks.lock_all().await;

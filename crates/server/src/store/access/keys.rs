@@ -1,4 +1,5 @@
-//! What all types have: existence, type, expiry, deletion, renaming, copying; whole databases.
+//! Operations on keys of all types: existence, type, expiry, deletion, renaming, copying; whole
+//! databases.
 
 use super::super::layout::{
     Body, Collection, collection_value, element_key, element_of, expiry_key, string_value,
@@ -64,12 +65,9 @@ impl Access {
             return self.delete(from).await;
         }
         let before = self.live_to_write(to).await?.map(|record| record.head);
-        if let Some(before) = &before {
-            self.bury(before)?;
-        }
         self.unlink(from, &head)?;
         self.touch(from)?;
-        self.put_head(to, before.as_ref(), head.expiry, &record.value)?;
+        self.replace(to, before.as_ref(), head.expiry, &record.value)?;
         Ok(true)
     }
 
@@ -83,10 +81,7 @@ impl Access {
         let head = record.head;
         let before = self.live_to_write(to).await?.map(|record| record.head);
         let Body::Collection(collection) = head.body else {
-            if let Some(before) = &before {
-                self.bury(before)?;
-            }
-            self.put_head(to, before.as_ref(), head.expiry, &record.value)?;
+            self.replace(to, before.as_ref(), head.expiry, &record.value)?;
             return Ok(true);
         };
         let version = self.new_version(to.db).await?;
@@ -98,11 +93,8 @@ impl Access {
             self.changes()?.batch.put_cf(&store.0.elements, copied, value)?;
             walk.next().await?;
         }
-        if let Some(before) = &before {
-            self.bury(before)?;
-        }
         let value = collection_value(head.kind, head.expiry, Collection { version, ..collection });
-        self.put_head(to, before.as_ref(), head.expiry, &value)?;
+        self.replace(to, before.as_ref(), head.expiry, &value)?;
         Ok(true)
     }
 

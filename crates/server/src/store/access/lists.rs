@@ -104,7 +104,7 @@ impl Access {
         self.keep(key, (head, list), kept)
     }
 
-    /// Replaces an element. Returns false if there is none with this index.
+    /// Replaces an element. Returns false if the index is out of range.
     pub(crate) async fn list_set(&mut self, key: &Key, index: u64, value: &[u8]) -> Result<bool, Wrong> {
         let list = self.list_to_write(key).await?.filter(|(_, list)| index < list.count);
         let Some((_, list)) = list else { return Ok(false) };

@@ -365,6 +365,20 @@ impl Access {
         self.touch(key)
     }
 
+    /// Puts the record `value` of a key in place of `before`, whose elements become dead.
+    fn replace(
+        &mut self,
+        key: &Key,
+        before: Option<&Head>,
+        expiry: Option<Millis>,
+        value: &[u8],
+    ) -> Result<(), Wrong> {
+        if let Some(before) = before {
+            self.bury(before)?;
+        }
+        self.put_head(key, before, expiry, value)
+    }
+
     /// Removes the record of a key, `head`, with its elements.
     fn remove(&mut self, key: &Key, head: &Head) -> Result<(), Wrong> {
         self.unlink(key, head)?;

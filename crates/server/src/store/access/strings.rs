@@ -33,7 +33,7 @@ impl Access {
         Ok(records.into_iter().map(|record| record.and_then(text)).collect())
     }
 
-    /// Sets a key to a string, in place of what is there, whatever its type.
+    /// Sets a key to a string, in place of a value of any type.
     pub(crate) async fn set_string(
         &mut self,
         key: &Key,
@@ -49,10 +49,9 @@ impl Access {
         match before {
             Some(head) if expiry.is_some_and(|at| at <= self.now) => return self.remove(key, &head),
             None if expiry.is_some_and(|at| at <= self.now) => return Ok(()),
-            Some(head) => self.bury(&head)?,
-            None => {}
+            _ => {}
         }
-        self.put_head(key, before.as_ref(), expiry, &string_value(expiry, value))
+        self.replace(key, before.as_ref(), expiry, &string_value(expiry, value))
     }
 }
 
