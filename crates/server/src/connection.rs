@@ -203,14 +203,25 @@ impl Connection<'_> {
     }
 
     /// Carries out requests that only read, several at the same time.
-    async fn carry_out_readers(&mut self, requests: &mut [Request]) -> Result<(), Over> {
-        let mut waiting = requests.iter_mut();
+    async fn carry_out_readers(&mut self, mut requests: &mut [Request]) -> Result<(), Over> {
         loop {
-            self.read(&mut waiting).await;
-            if waiting.len() == 0 {
+            let gets = commands::gets(requests).min(at_once(&self.expected));
+            if gets > 1 {
+                let (now, later) = requests.split_at_mut(gets);
+                let longest = commands::execute_gets(self.server, &self.session, now, &mut self.out).await;
+                expect(&self.expected, longest);
+                requests = later;
+            } else {
+                let mut waiting = requests.iter_mut();
+                self.read(&mut waiting).await;
+                requests = waiting.into_slice();
+            }
+            if requests.is_empty() {
                 return Ok(());
             }
-            self.send().await?;
+            if self.out.len() >= OUTPUT_AT_MOST {
+                self.send().await?;
+            }
         }
     }
 

@@ -66,6 +66,37 @@ fn a_run_of_writers_loses_all_that_a_failure_was_to_be_committed_with() {
 }
 
 #[test]
+fn neighbouring_gets_answer_and_fail_each_by_itself() {
+    with_server(async |server, session| {
+        for before in ["SET good 1", "RPUSH list x", "SET late 2 PXAT 1"] {
+            line(server, session, before).await;
+        }
+        let run = ["GET good", "get bad", "Get list", "GET none", "GET late", "GET good", "STRLEN good"];
+        let run = run.map(request);
+        assert_eq!(gets(&run), 6, "STRLEN is none");
+        let mut out = Encoder::new(Protocol::Two);
+        let (commands, errors) = (server.stats().commands.get(), server.stats().errors.get());
+        let longest = execute_gets(server, session, &run[..6], &mut out).await;
+        assert_eq!((server.stats().commands.get(), server.stats().errors.get()), (commands + 6, errors + 2));
+        let replies = lines(out);
+        assert_eq!(replies, ["$1", "1", DAMAGED, "-WRONGTYPE Opera", "$-1", "$-1", "$1", "1"]);
+        assert!(longest > "-WRONGTYPE Operation".len(), "the longest is an error");
+        // In another database none of them is there.
+        line(server, session, "SELECT 1").await;
+        let mut out = Encoder::new(Protocol::Two);
+        assert_eq!(execute_gets(server, session, &run[..3], &mut out).await, "$-1\r\n".len());
+        assert_eq!(lines(out), ["$-1"; 3]);
+    });
+}
+
+#[test]
+fn only_well_formed_gets_are_read_together() {
+    let counted = |lines: &[&str]| gets(&lines.iter().map(|line| request(line)).collect::<Vec<_>>());
+    assert_eq!(counted(&["GET a", "gEt b", "GET", "GET c"]), 2);
+    assert_eq!((counted(&["GET a b", "GET a"]), counted(&["MGET a"]), counted(&[])), (0, 0, 0));
+}
+
+#[test]
 fn a_transaction_in_which_the_store_fails_writes_nothing() {
     with_server(async |server, session| {
         for failing in ["DEL good bad", "GET bad", "RENAME bad good", "MSET good 2 bad 2"] {

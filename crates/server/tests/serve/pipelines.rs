@@ -44,6 +44,22 @@ fn errors_within_a_window_are_answers_of_their_own_requests() {
 }
 
 #[test]
+fn gets_between_other_reads_answer_in_their_places() {
+    let served = Served::start();
+    let mut client = served.client();
+    client.check(&[("SET a 1", "+OK"), ("RPUSH l x", ":1"), ("SET c 3", "+OK")]);
+    let requests = "GET a\r\nGET none\r\nSTRLEN a\r\nGET c\r\nGET l\r\nGET a\r\nGET\r\nGET c\r\n".repeat(40);
+    client.send(requests.as_bytes());
+    let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+    let arity = "-ERR wrong number of arguments for 'get' command";
+    for round in 0..40 {
+        for expected in ["\"1\"", "nil", ":1", "\"3\"", wrong, "\"1\"", arity, "\"3\""] {
+            assert_eq!(client.reply().unwrap().to_string(), expected, "in round {round}");
+        }
+    }
+}
+
+#[test]
 fn a_slow_reader_gets_everything() {
     let served = Served::start();
     let (mut slow, mut other) = (served.client(), served.client());

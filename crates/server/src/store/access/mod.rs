@@ -271,14 +271,14 @@ impl Access {
         }
     }
 
-    /// Reads many keys of KarstDB at the same time, as of one moment.
-    async fn multi_get<K: AsRef<[u8]> + Sync>(
+    /// Reads many keys of KarstDB at the same time, as of one moment. Returns a result for each.
+    async fn multi_get_each<K: AsRef<[u8]> + Sync>(
         &self,
         family: &ColumnFamily,
         keys: &[K],
-    ) -> karstdb::Result<Vec<Option<Value>>> {
+    ) -> Vec<karstdb::Result<Option<Value>>> {
         let db = &self.store.0.db;
-        let read = match &self.changes {
+        match &self.changes {
             Some(Changes { batch, .. }) if !batch.is_empty() => {
                 batch.multi_get_from_batch_and_db_cf_async(db, self.options(), family, keys).await
             }
@@ -289,8 +289,16 @@ impl Access {
                     None => read,
                 }
             }
-        };
-        read.into_iter().collect()
+        }
+    }
+
+    /// Reads many keys of KarstDB at the same time, as of one moment.
+    async fn multi_get<K: AsRef<[u8]> + Sync>(
+        &self,
+        family: &ColumnFamily,
+        keys: &[K],
+    ) -> karstdb::Result<Vec<Option<Value>>> {
+        self.multi_get_each(family, keys).await.into_iter().collect()
     }
 
     fn default_family(&self) -> &ColumnFamily {

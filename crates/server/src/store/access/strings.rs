@@ -1,6 +1,6 @@
 //! Strings: the value is in the key's record, so a read is one lookup.
 
-use super::super::layout::{Body, string_value};
+use super::super::layout::{Body, Bytes, Head, stored_key, string_value};
 use super::{Access, Key, Kind, Millis, Record, expect};
 use crate::wrong::Wrong;
 use karstdb::Value;
@@ -31,6 +31,25 @@ impl Access {
     pub(crate) async fn strings(&self, keys: &[Key]) -> Result<Vec<Option<Value>>, Wrong> {
         let records = self.live_many(keys).await?;
         Ok(records.into_iter().map(|record| record.and_then(text)).collect())
+    }
+
+    /// Returns a result as that of [`string`](Self::string) for each of many names of a database,
+    /// read at the same time and as of one moment.
+    pub(crate) async fn each_string(
+        &self,
+        db: u16,
+        names: impl Iterator<Item = &[u8]>,
+    ) -> Vec<Result<Option<Value>, Wrong>> {
+        let base = self.base(db);
+        let stored: Vec<Bytes> = names.map(|name| stored_key(base, name)).collect();
+        let values = self.multi_get_each(self.default_family(), &stored).await;
+        let string = |(key, value): (&Bytes, karstdb::Result<Option<Value>>)| {
+            let Some(value) = value? else { return Ok(None) };
+            let head = Head::decode(key, &value)?;
+            let record = (!head.is_expired(self.now)).then_some(Record { head, value });
+            Ok(expect(record, Kind::String)?.and_then(text))
+        };
+        stored.iter().zip(values).map(string).collect()
     }
 
     /// Sets a key to a string, in place of a value of any type.
