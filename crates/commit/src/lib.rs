@@ -15,20 +15,20 @@
 //! | `conflicts` | recently written keys, for conditional writes |
 //! | `host` | interface of the pipeline to its database |
 //! | `order` `persist` `apply` `publish` | the four steps, each with its state |
-//! | `bargain` | handoffs between the steps: leadership, work left for others, waiters |
+//! | `handoff` | handoffs between the steps: leadership, work left for others, waiters |
 //! | `ring` | tickets that are finished in any order and published in ticket order |
 //! | `pipeline` | the write as a future, which passes through all four steps |
 //! | [`wal`] | log files, and their replay into memtables when a database is opened |
 //!
-//! `bargain` and `ring` are lock-free; loom explores them, as they ship, and `PendingRanges` with
+//! `handoff` and `ring` are lock-free; loom explores them, as they ship, and `PendingRanges` with
 //! the ring: `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release -p
 //! karst-commit --lib loom`
 #![forbid(unsafe_code)]
 
 mod apply;
-mod bargain;
 mod batch;
 mod conflicts;
+mod handoff;
 mod host;
 mod options;
 mod order;

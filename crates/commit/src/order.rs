@@ -12,8 +12,8 @@
 //! Lock: [`Order::lock`] is the order lock. It is held neither while waiting nor during I/O. The
 //! conflict table is locked under it.
 
-use crate::bargain::Goals;
 use crate::conflicts::{Claim, Conflicts, Written};
+use crate::handoff::Goals;
 use crate::source::Source;
 use crate::wal::writer::{LogFile, LogFraming, NewLog};
 use karst_base::error::{Error, ErrorKind, Result};

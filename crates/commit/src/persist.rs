@@ -14,7 +14,7 @@
 //!   first, so durable records are a prefix of the ordered ones.
 //! - After a failed write or sync no file that was open then is written again.
 
-use crate::bargain::{Fate, Goals, Leadership};
+use crate::handoff::{Fate, Goals, Leadership};
 use crate::host::{Around, Host};
 use crate::order::{Line, Switched, Taken};
 use crate::wal::writer::LogFile;
@@ -148,8 +148,8 @@ impl<H: Host> Persist<H> {
     }
 
     /// Asks for a round that takes over a switched log. Lock: under the order lock.
-    pub(crate) fn ask_errand(&self) {
-        self.leadership.ask_errand();
+    pub(crate) fn ask_for_switched_log(&self) {
+        self.leadership.ask_for_switched_log();
     }
 
     /// Returns the current goals. Lock: under the order lock.

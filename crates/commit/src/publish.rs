@@ -9,7 +9,7 @@
 //!
 //! Lock: only those of wakers; it may be called under any lock.
 
-use crate::bargain::{Gathered, Waiter, Waiters};
+use crate::handoff::{Gathered, Waiter, Waiters};
 use crate::ring::PublishRing;
 use karst_base::sync::atomic::fence;
 use karst_base::sync::{Event, EventListener, atomic};

@@ -18,7 +18,7 @@
 //!   several searches already.
 
 use super::{Apply, Applying};
-use crate::bargain::Gathered;
+use crate::handoff::Gathered;
 use crate::host::{Host, Pins};
 use crate::source::Source;
 use karst_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};

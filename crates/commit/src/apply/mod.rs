@@ -20,7 +20,7 @@ mod orphans;
 pub(crate) use gather::Gather;
 pub(crate) use orphans::Orphan;
 
-use crate::bargain::LeftBehind;
+use crate::handoff::LeftBehind;
 use crate::host::{Around, Host, Pins};
 use crate::publish::Publish;
 use crate::source::Source;

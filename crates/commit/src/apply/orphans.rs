@@ -12,10 +12,10 @@
 //! Invariants:
 //! - The caller that takes a batch out finishes its ticket, in every case.
 //! - A persisted batch stays here only while its writer may still come for it and no caller waits
-//!   behind it ([`LeftBehind`](crate::bargain::LeftBehind)).
+//!   behind it ([`LeftBehind`](crate::handoff::LeftBehind)).
 
 use super::Apply;
-use crate::bargain::{Fate, Waiters};
+use crate::handoff::{Fate, Waiters};
 use crate::host::{Host, Pins};
 use crate::order::Ordered;
 use crate::source::Source;

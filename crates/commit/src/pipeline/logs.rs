@@ -45,7 +45,7 @@ impl<H: Host> Pipeline<H> {
         let mut line = self.order.lock();
         let Some(switches) = line.switch(spare)? else { return Ok(None) };
         if switches {
-            self.persist.ask_errand();
+            self.persist.ask_for_switched_log();
         }
         let outcome = exchange(Seal { largest_seq: line.last_seq(), next_log: line.log() });
         let refused = line.refused().is_some();
@@ -231,7 +231,7 @@ impl<H: Host> Pipeline<H> {
             if line.has_switched() {
                 // A seal has replaced `first_log` meanwhile, but that log is needed, and recovery
                 // continues after it only if its beginning was written.
-                self.persist.ask_errand();
+                self.persist.ask_for_switched_log();
             }
         }
         self.lead_elsewhere();

@@ -67,8 +67,8 @@ pub use readable::Readable;
 pub use write::{Commit, WriteFuture};
 
 use crate::apply::Apply;
-use crate::bargain::Goals;
 use crate::conflicts::Claim;
+use crate::handoff::Goals;
 use crate::host::{Around, Host, Pins};
 use crate::options::WriteOptions;
 use crate::order::{BUFFERED_BYTES, Line, NotOrdered, Order, Ordered};

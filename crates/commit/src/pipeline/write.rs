@@ -9,8 +9,8 @@
 
 use super::Pipeline;
 use crate::apply::{Gather, Orphan};
-use crate::bargain::{Fate, Goals, Waiter};
 use crate::conflicts::Claim;
+use crate::handoff::{Fate, Goals, Waiter};
 use crate::host::{Around, Host, Pins};
 use crate::options::WriteOptions;
 use crate::order::{NotOrdered, Ordered};

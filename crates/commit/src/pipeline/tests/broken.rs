@@ -2,7 +2,7 @@
 //! writes that are published too early, and none for the real pipeline.
 
 use super::*;
-use crate::bargain::Fate;
+use crate::handoff::Fate;
 use crate::wal::sub_batches::SubBatches;
 use crate::{Phase, PhaseWrite, Section};
 use arc_swap::ArcSwap;

@@ -100,7 +100,7 @@ fn loom_nobody_waits_for_a_leader_that_failed() {
 }
 
 #[test]
-fn loom_an_errand_is_run() {
+fn loom_a_switched_log_gets_its_round() {
     explore(|| {
         let log = Log::new(false);
         let other = {
@@ -112,7 +112,7 @@ fn loom_an_errand_is_run() {
         };
         {
             let _next = log.next.lock().unwrap();
-            log.leadership.ask_errand();
+            log.leadership.ask_for_switched_log();
         }
         log.lead();
         other.join().unwrap();

@@ -41,7 +41,7 @@ pub(crate) struct Leadership {
     /// Tickets below this one are to be synced.
     sync_goal: AtomicU64,
     /// A round was asked for without a ticket.
-    errand: AtomicBool,
+    log_switched: AtomicBool,
     written: AtomicU64,
     synced: AtomicU64,
     /// Set after the last store to `written` and `synced`.
@@ -54,7 +54,7 @@ impl Default for Leadership {
             leading: AtomicBool::new(false),
             goal: AtomicU64::new(0),
             sync_goal: AtomicU64::new(0),
-            errand: AtomicBool::new(false),
+            log_switched: AtomicBool::new(false),
             written: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             failed: AtomicBool::new(false),
@@ -76,8 +76,8 @@ impl Leadership {
     }
 
     /// Asks for a round even if there is nothing to write. Called under the same lock.
-    pub(crate) fn ask_errand(&self) {
-        self.errand.store(true, Ordering::Release);
+    pub(crate) fn ask_for_switched_log(&self) {
+        self.log_switched.store(true, Ordering::Release);
     }
 
     /// Returns the current goals. Called under the same lock.
@@ -100,7 +100,7 @@ impl Leadership {
         !self.failed.load(Ordering::Acquire)
             && (self.goal.load(Ordering::Relaxed) > self.written.load(Ordering::Acquire)
                 || self.sync_goal.load(Ordering::Relaxed) > self.synced.load(Ordering::Acquire)
-                || self.errand.load(Ordering::Relaxed))
+                || self.log_switched.load(Ordering::Relaxed))
     }
 
     /// Takes the leadership if it is free and there is work. The caller then does a round, possibly
@@ -147,7 +147,7 @@ impl Leadership {
         if self.failed.load(Ordering::Acquire) {
             return None;
         }
-        self.errand.store(false, Ordering::Relaxed);
+        self.log_switched.store(false, Ordering::Relaxed);
         let sync = self.sync_goal.load(Ordering::Relaxed) > self.synced.load(Ordering::Relaxed);
         Some((self.written.load(Ordering::Relaxed), sync))
     }
@@ -201,7 +201,7 @@ impl Leadership {
         for reached in [&self.goal, &self.sync_goal, &self.written, &self.synced] {
             reached.store(next, Ordering::Release);
         }
-        self.errand.store(false, Ordering::Release);
+        self.log_switched.store(false, Ordering::Release);
         self.failed.store(false, Ordering::Release);
     }
 }

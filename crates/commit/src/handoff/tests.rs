@@ -14,7 +14,7 @@ fn after_a_failure_nobody_leads_until_it_is_recovered_from() {
     assert_eq!(leadership.begin_round(), None);
     leadership.leave();
     leadership.ask(1, true);
-    leadership.ask_errand();
+    leadership.ask_for_switched_log();
     assert!(!leadership.try_lead() && !leadership.is_led());
     assert_eq!([0, 1].map(|ticket| leadership.fate(ticket, false)), [Fate::Failed; 2]);
     assert!(leadership.is_past(leadership.goals()));
