@@ -5,11 +5,11 @@
 //! recovery mode trusts the logs.
 
 pub mod archive;
-pub mod doubts;
 pub mod following;
 pub mod prepared;
 pub mod recovery;
 pub mod replay;
+pub mod replay_duplicates;
 pub mod retired;
 pub mod sub_batches;
 #[cfg(test)]

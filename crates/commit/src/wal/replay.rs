@@ -9,7 +9,7 @@
 //!   the entry's log; older entries are in tables.
 //! - No entry that a table has is replayed beside it, because a merge operand would be applied
 //!   twice. The log number alone ensures that in a sound database; duplicates of an unsound one are
-//!   skipped and reported ([`doubts`](super::doubts)).
+//!   skipped and reported ([`replay_duplicates`](super::replay_duplicates)).
 //! - Entries of column families that do not exist (any more) or are not open are skipped, but take
 //!   their sequence numbers.
 //! - Operations of a prepared transaction wait until its commit marker; without one they have no
@@ -31,7 +31,7 @@
 //! (`Replay::numbers_each`) are numbered as sub-batches: no number is then too large, so no entry
 //! becomes newer than later ones.
 
-use super::doubts::{Doubts, Passed, Tables};
+use super::replay_duplicates::{Passed, PossibleDuplicates, Tables};
 use super::sub_batches::SubBatches;
 use karst_base::error::{Error, ErrorKind};
 use karst_base::pacing::WriteBufferManager;
@@ -126,7 +126,7 @@ pub enum Policy {
 pub struct Replay {
     targets: Vec<Target>,
     /// Records that tables may hold, by target.
-    doubts: Vec<Doubts>,
+    duplicates: Vec<PossibleDuplicates>,
     /// Sections of transactions that are neither committed nor rolled back, by transaction.
     prepared: HashMap<Box<[u8]>, Vec<Section>>,
     next_seq: SeqNo,
@@ -182,14 +182,15 @@ impl Replay {
     /// Creates an empty replay; `last_seq` is the last sequence number that the MANIFEST knows.
     pub fn new(mut targets: Vec<Target>, last_seq: SeqNo) -> Self {
         targets.sort_by_key(|target| target.cf);
-        let doubts: Vec<_> = targets.iter().map(|target| Doubts::of(target.tables.as_deref())).collect();
+        let duplicates: Vec<_> =
+            targets.iter().map(|target| PossibleDuplicates::of(target.tables.as_deref())).collect();
         // The tables' numbers count too, because no new entry may have a number that they contain.
-        let in_tables = doubts.iter().map(Doubts::through).max().unwrap_or_default();
+        let in_tables = duplicates.iter().map(PossibleDuplicates::through).max().unwrap_or_default();
         let next_seq = SeqNo(last_seq.max(in_tables).0 + 1);
         let (prepared, largest_family) = (HashMap::new(), ColumnFamilyId::DEFAULT);
         Self {
             targets,
-            doubts,
+            duplicates,
             prepared,
             next_seq,
             largest_family,
@@ -231,7 +232,7 @@ impl Replay {
     pub fn forget_family(&mut self, cf: ColumnFamilyId) {
         if let Ok(index) = self.targets.binary_search_by_key(&cf, |target| target.cf) {
             self.targets.remove(index);
-            self.doubts.remove(index);
+            self.duplicates.remove(index);
         }
     }
 
@@ -239,7 +240,7 @@ impl Replay {
     /// MANIFEST: none of them is in a table. `last_seq` is the MANIFEST's last number.
     pub fn follow(&mut self, last_seq: SeqNo) {
         self.next_seq = self.next_seq.max(SeqNo(last_seq.0 + 1));
-        self.doubts.fill_with(Doubts::default);
+        self.duplicates.fill_with(PossibleDuplicates::default);
         self.targets.iter_mut().for_each(|target| target.tables = None);
     }
 
@@ -663,9 +664,9 @@ impl Replay {
         if self.targets[index].log_number > wal {
             return Ok(());
         }
-        if self.doubts[index].concern(seq) {
-            self.doubts[index].hold(seq, op);
-            if self.doubts[index].hold_a_lot() {
+        if self.duplicates[index].may_hold(seq) {
+            self.duplicates[index].hold(seq, op);
+            if self.duplicates[index].is_full_lot() {
                 self.decide(index);
             }
             return Ok(());
@@ -702,8 +703,10 @@ impl Replay {
     /// record.
     fn decide(&mut self, index: usize) {
         let target = &self.targets[index];
-        let Some(tables) = target.tables.clone().filter(|_| self.doubts[index].hold_any()) else { return };
-        let decided = self.doubts[index].decide(target.cf, &*tables);
+        let Some(tables) = target.tables.clone().filter(|_| self.duplicates[index].holds_any()) else {
+            return;
+        };
+        let decided = self.duplicates[index].decide(target.cf, &*tables);
         let inserted =
             decided.map_err(|e| e.in_context("comparing a log's records with tables")).and_then(|held| {
                 held.entries().try_for_each(|(seq, op)| {
@@ -720,8 +723,8 @@ impl Replay {
     /// Returns true if memtables hold all records so far: no section is undecided, and no record is
     /// or was a possible duplicate.
     pub(crate) fn holds_nothing(&self) -> bool {
-        let is_certain = |doubts: &Doubts| !doubts.hold_any() && doubts.passed().is_none();
-        self.prepared.is_empty() && self.doubts.iter().all(is_certain)
+        let is_certain = |it: &PossibleDuplicates| !it.holds_any() && it.passed().is_none();
+        self.prepared.is_empty() && self.duplicates.iter().all(is_certain)
     }
 
     /// Returns the first error of records that were held back.
@@ -740,7 +743,7 @@ impl Replay {
     pub fn end(&mut self) -> Result<Vec<Passed>, Error> {
         (0..self.targets.len()).for_each(|index| self.decide(index));
         self.check()?;
-        Ok(self.doubts.iter().filter_map(Doubts::passed).collect())
+        Ok(self.duplicates.iter().filter_map(PossibleDuplicates::passed).collect())
     }
 }
 

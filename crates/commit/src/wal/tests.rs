@@ -1,7 +1,7 @@
 //! Replay of batches: the memtable and the sequence number of each entry.
 
-use super::doubts::{Passed, Tables};
 use super::replay::{Replay, Target};
+use super::replay_duplicates::{Passed, Tables};
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_format::comparator::Comparator;
 use karst_format::ids::{ColumnFamilyId, FileNumber};

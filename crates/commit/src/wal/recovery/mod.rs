@@ -21,9 +21,9 @@
 //! Compat: without `track_and_verify_wals` RocksDB does not compare logs with each other; under
 //! `TolerateCorruptedTailRecords` it recovers the logs after a missing or torn one, with a gap.
 
-use super::doubts::Passed;
 use super::following::Follows;
 use super::replay::{Behind, Replay, Target, Undecided};
+use super::replay_duplicates::Passed;
 use karst_base::error::{Error, Named, Result};
 use karst_format::Corruption;
 use karst_format::ids::{ColumnFamilyId, FileNumber};

@@ -76,14 +76,14 @@ impl Held {
 
 /// Records of one column family that tables may hold.
 #[derive(Debug, Default)]
-pub(super) struct Doubts {
+pub(super) struct PossibleDuplicates {
     /// Records up to this number may be in tables.
     through: SeqNo,
     held: Held,
     passed: Option<Passed>,
 }
 
-impl Doubts {
+impl PossibleDuplicates {
     pub(super) fn of(tables: Option<&dyn Tables>) -> Self {
         Self { through: tables.map_or(SeqNo::ZERO, Tables::largest_seq), ..Self::default() }
     }
@@ -93,7 +93,7 @@ impl Doubts {
     }
 
     /// Returns true if a record with this number may be in tables.
-    pub(super) fn concern(&self, seq: SeqNo) -> bool {
+    pub(super) fn may_hold(&self, seq: SeqNo) -> bool {
         seq <= self.through
     }
 
@@ -102,12 +102,12 @@ impl Doubts {
         self.held.ops.push(op);
     }
 
-    pub(super) fn hold_any(&self) -> bool {
+    pub(super) fn holds_any(&self) -> bool {
         !self.held.seqs.is_empty()
     }
 
     /// Returns true if enough records are held back to check them.
-    pub(super) fn hold_a_lot(&self) -> bool {
+    pub(super) fn is_full_lot(&self) -> bool {
         self.held.seqs.len() >= LOT
     }
 
