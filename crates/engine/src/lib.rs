@@ -10,7 +10,7 @@
 //! | `claims` | ownership of directories outside of the database's own |
 //! | [`open`] | opening a directory for reading, for writing, or as a secondary |
 //! | [`read`] | point lookups, batches of them, iterators |
-//! | [`mod@write`] | the database's side of the commit pipeline of the crate `karst-commit` |
+//! | `pipeline_host` | the database's side of the commit pipeline of the crate `karst-commit` |
 //! | `flush`, `compact` | memtables to tables, and tables to fewer tables |
 //! | [`background`] | scheduling of these jobs, and waiting for them |
 //! | `versions` | the tree, as the MANIFEST has it, and its changes |
@@ -28,6 +28,7 @@ pub mod db;
 pub(crate) mod flush;
 pub mod ingest;
 pub mod open;
+pub(crate) mod pipeline_host;
 pub mod properties;
 pub mod read;
 pub mod repair;
@@ -35,7 +36,7 @@ pub(crate) mod sealing;
 pub mod trace;
 pub mod ttl;
 pub(crate) mod versions;
-pub mod write;
+
 pub(crate) mod write_half;
 
 pub use background::{FlushOptions, IngestExternalFileOptions, WaitForCompactOptions};

@@ -17,8 +17,8 @@
 use crate::background::{Background, Parts};
 use crate::flush::{FlushContext, Triggers};
 use crate::open::{Options, Ownership, ReadHalf, manifest_options};
+use crate::pipeline_host::{DatabaseHost, Sealer};
 use crate::versions::{Change, ManifestOptions, Versions};
-use crate::write::{DatabaseHost, Sealer};
 use karst_base::error::{Error, Result};
 use karst_base::events::{Events, InfoLog, LogLevel};
 use karst_base::health::{BackgroundErrorReason, Health};

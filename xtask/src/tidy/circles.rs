@@ -14,7 +14,7 @@ const ENGINE_LAYERS: &[&[&str]] = &[
     &["error", "options", "stats", "perf_context", "snapshot", "format", "health", "events", "pacing"],
     &["claims"],
     &["versions", "sealing"],
-    &["read", "write", "flush", "compact"],
+    &["read", "pipeline_host", "flush", "compact"],
     &["background"],
     &["ingest", "open"],
     &["write_half"],

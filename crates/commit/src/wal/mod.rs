@@ -5,7 +5,7 @@
 //! recovery mode trusts the logs.
 
 pub mod archive;
-pub mod following;
+pub mod log_chain;
 pub mod prepared;
 pub mod recovery;
 pub mod replay;

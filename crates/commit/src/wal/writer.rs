@@ -14,7 +14,7 @@
 //! - A recycled file is truncated at its log's end before the next log has a byte, so only the
 //!   newest log can have records of an older one after its end.
 
-use super::following::Follows;
+use super::log_chain::Follows;
 use karst_base::error::{Error, ErrorKind, Result};
 use karst_base::options::DbOptions;
 use karst_format::file_name::FileName;

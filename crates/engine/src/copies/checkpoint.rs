@@ -13,7 +13,7 @@ use super::copying::{self, Halt, Staging};
 use super::live_files::{DatabaseFile, DatabaseFileKind, HeldFiles, LiveFilesStorageInfoOptions, held_files};
 use crate::db::Db;
 use karst_base::error::{Error, ErrorKind, Result};
-use karst_commit::wal::following::is_only_a_note;
+use karst_commit::wal::log_chain::is_only_a_note;
 use karst_format::ids::FileNumber;
 use karst_io::{Env, block_on};
 use std::path::Path;

@@ -21,7 +21,7 @@
 //! Compat: without `track_and_verify_wals` RocksDB does not compare logs with each other; under
 //! `TolerateCorruptedTailRecords` it recovers the logs after a missing or torn one, with a gap.
 
-use super::following::Follows;
+use super::log_chain::Follows;
 use super::replay::{Behind, Replay, Target, Undecided};
 use super::replay_duplicates::Passed;
 use karst_base::error::{Error, Named, Result};

@@ -16,8 +16,6 @@ use crate::flush::Triggers;
 use crate::read::Gate;
 use crate::sealing::{BoxFuture, HeldWriters, SealRequest, Sealed, Sealing, SealsMemtables, TakenNumbers};
 use crate::versions::{Gone, Versions};
-pub use karst_commit::{WriteBatch, WriteOptions};
-
 use karst_base::error::{Error, Result};
 use karst_base::events::{Events, MemTableInfo};
 use karst_base::options::CurrentDbOptions;
