@@ -1,6 +1,6 @@
 //! Allocators of cache memory: only the process's own exists.
 
-use crate::requests::{CacheSettings, HyperClockSettings};
+use crate::call_options::{CacheSettings, HyperClockSettings};
 use karstdb::{Error, ErrorKind};
 
 /// `rocksdb_memory_allocator_t`: always null, which is the default of the settings.

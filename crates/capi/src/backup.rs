@@ -2,9 +2,9 @@
 
 use crate::boundary::*;
 use crate::cache::{Environment, Limiter};
+use crate::call_options::{BackupSettings, CreateBackup, Restore};
 use crate::handle::Database;
 use crate::options::OptionsHandle;
-use crate::requests::{BackupSettings, CreateBackup, Restore};
 use karstdb::io::Env;
 use karstdb::{BackupEngine, BackupEngineOptions, BackupInfo, CreateBackupOptions};
 use libc::{c_char, c_int, c_uchar, c_void};

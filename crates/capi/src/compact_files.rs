@@ -1,9 +1,9 @@
 //! Compactions of named files.
 
 use crate::boundary::*;
+use crate::call_options::CompactionSettings;
 use crate::family::{Family, family_or_default};
 use crate::handle::Database;
-use crate::requests::CompactionSettings;
 use karstdb::io::{block_on, sleep};
 use karstdb::{CompactionInfo, Db, Error, ErrorKind};
 use libc::{c_char, c_int, c_uchar};

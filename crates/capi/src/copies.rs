@@ -1,9 +1,9 @@
 //! Checkpoints, and ingestion of table files.
 
 use crate::boundary::*;
+use crate::call_options::Ingest;
 use crate::family::{Family, family_or_default};
 use crate::handle::Database;
-use crate::requests::Ingest;
 use karstdb::{Checkpoint, ColumnFamily, Db, IngestExternalFileArg};
 use libc::c_char;
 use std::path::PathBuf;

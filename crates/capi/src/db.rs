@@ -1,13 +1,13 @@
 //! Reads, writes, snapshots, flushes, compactions and properties of an open database.
 
 use crate::boundary::*;
+use crate::call_options::{
+    Compaction, Flush, Read, SizeApproximation, Wait, WalFlush, Write, reading, verifying,
+};
 use crate::family::{Family, family_or_default};
 use crate::handle::{Database, Pinned, SnapshotHandle};
 use crate::iterator::{Iter, iterators_of};
 use crate::observe::Slice;
-use crate::requests::{
-    Compaction, Flush, Read, SizeApproximation, Wait, WalFlush, Write, reading, verifying,
-};
 use karstdb::{Db, FlushOptions, Snapshot, WriteOptions};
 use libc::{c_char, c_int, c_uchar};
 

@@ -5,13 +5,13 @@
 
 use crate::batch::{Visit1, Visit2, visit_default};
 use crate::boundary::*;
+use crate::call_options::{Read, Write, reading};
 use crate::callbacks::ComparatorHandle;
 use crate::db::writing;
 use crate::family::{Family, family_or_default};
 use crate::handle::{Database, Pinned};
 use crate::iterator::Iter;
 use crate::options::OptionsHandle;
-use crate::requests::{Read, Write, reading};
 use crate::transaction::{TransactionHandle, ready};
 use karstdb::format::Comparator;
 use karstdb::{BatchParams, InBatch, Value, WriteBatchWithIndex};

@@ -1,10 +1,10 @@
 //! Iterators over databases and transactions.
 
 use crate::boundary::*;
+use crate::call_options::{Read, reading};
 use crate::family::Family;
 use crate::handle::Database;
 use crate::observe::Slice;
-use crate::requests::{Read, reading};
 use karstdb::{
     BatchDbIterator, ColumnFamily, Db, DbIterator, DbWithTtl, Error, ReadOptions, WriteBatchWithIndex,
 };

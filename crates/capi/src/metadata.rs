@@ -3,8 +3,8 @@
 
 use crate::batch::Batch;
 use crate::boundary::*;
+use crate::call_options::WalRead;
 use crate::handle::Database;
-use crate::requests::WalRead;
 use karstdb::{Db, Error, ExportedFile, LiveFile, WalFile, WalUpdates, WriteBatch};
 use libc::{c_char, c_int, c_uchar};
 use std::ffi::{CStr, CString, OsStr};

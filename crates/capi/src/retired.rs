@@ -7,9 +7,9 @@
 
 use crate::boundary::*;
 use crate::cache::Cache;
+use crate::call_options::Read;
 use crate::handle::Database;
 use crate::options::{CNumber, FilterPolicy, OptionsHandle, TableHandle};
-use crate::requests::Read;
 use crate::signature::Signature;
 use libc::{c_char, c_int, c_uchar};
 

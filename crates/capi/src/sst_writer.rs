@@ -1,8 +1,8 @@
 //! Writers of table files outside of a database.
 
 use crate::boundary::*;
+use crate::call_options::EnvOptions;
 use crate::options::OptionsHandle;
-use crate::requests::EnvOptions;
 use karstdb::SstFileWriter;
 use libc::c_char;
 

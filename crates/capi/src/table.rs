@@ -47,7 +47,7 @@ fn served() -> impl Iterator<Item = &'static Signature> {
         crate::open::NAMES,
         crate::options::INSTANCES,
         crate::options::LATEST,
-        crate::requests::NAMES,
+        crate::call_options::NAMES,
         crate::sst_writer::NAMES,
         crate::table_properties::FIELDS,
         crate::table_properties::NAMES,
@@ -62,7 +62,7 @@ fn served() -> impl Iterator<Item = &'static Signature> {
 /// Functions that only remember a setting other than a number.
 fn remembered() -> impl Iterator<Item = &'static Signature> {
     let options = crate::options::REMEMBERED.iter().flat_map(|file| file.iter());
-    options.chain(crate::requests::REMEMBERED)
+    options.chain(crate::call_options::REMEMBERED)
 }
 
 /// Returns all functions of RocksDB's API that are not refused.
@@ -71,7 +71,7 @@ pub(crate) fn signatures() -> impl Iterator<Item = &'static Signature> {
         .chain(crate::options::CUCKOO)
         .chain(remembered())
         .chain(crate::options::SIGNATURES)
-        .chain(crate::requests::SIGNATURES)
+        .chain(crate::call_options::SIGNATURES)
 }
 
 /// Returns the functions exported for programs linked with RocksDB 7.8, which no header has, sorted
@@ -90,13 +90,13 @@ pub fn retired_functions() -> Vec<Function> {
 
 /// Returns all functions of RocksDB's API, sorted by name.
 pub fn functions() -> Vec<Function> {
-    let served = served().map(Signature::name).chain(crate::requests::SERVED.iter().copied());
+    let served = served().map(Signature::name).chain(crate::call_options::SERVED.iter().copied());
     let by_name = crate::options::SERVED.iter().map(|(name, honoured)| Function {
         name,
         served: if honoured() { Served::Yes } else { Served::NoEffect },
     });
     let others = crate::options::CUCKOO.iter().map(Signature::name);
-    let kept = crate::options::KEPT.iter().chain(crate::requests::KEPT).copied().chain(others);
+    let kept = crate::options::KEPT.iter().chain(crate::call_options::KEPT).copied().chain(others);
     let kept = kept.chain(remembered().map(Signature::name));
     let mut all: Vec<_> = served.map(|name| Function { name, served: Served::Yes }).collect();
     all.extend(by_name);

@@ -6,13 +6,13 @@
 
 use crate::batch::{Batch, change};
 use crate::boundary::*;
+use crate::call_options::{Compaction, EnvOptions, Read, Write, reading};
 use crate::callbacks::{ComparatorHandle, Compare, Destructor, Name, State, at};
 use crate::db::{families_of, writing};
 use crate::family::Family;
 use crate::handle::{Database, Pinned};
 use crate::indexed_batch::{IndexedBatch, batch_of_mut};
 use crate::options::OptionsHandle;
-use crate::requests::{Compaction, EnvOptions, Read, Write, reading};
 use crate::sst_writer::Writer;
 use crate::transaction::TransactionHandle;
 use karstdb::format::{Comparator, UserComparator};

@@ -2,9 +2,9 @@
 
 use crate::boundary::*;
 use crate::cache::Environment;
+use crate::call_options::EnvOptions;
 use crate::family::Family;
 use crate::handle::Database;
-use crate::requests::EnvOptions;
 use karstdb::io::Env;
 use karstdb::{
     ColumnFamily, ErrorKind, FileTraceReader, FileTraceWriter, ReplayOptions, Replayer, TraceFilter,

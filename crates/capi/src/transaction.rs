@@ -2,11 +2,11 @@
 
 use crate::batch::Batch;
 use crate::boundary::*;
+use crate::call_options::{Read, reading};
 use crate::db::{families_of, values_out};
 use crate::family::Family;
 use crate::handle::{Pinned, SnapshotHandle};
 use crate::iterator::Iter;
-use crate::requests::{Read, reading};
 use karstdb::format::Op;
 use karstdb::{
     ColumnFamily, Db, OptimisticTransaction, OptimisticTransactionDb, OptimisticTransactionOptions,

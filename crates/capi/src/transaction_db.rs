@@ -2,6 +2,10 @@
 
 use crate::batch::Batch;
 use crate::boundary::*;
+use crate::call_options::{
+    Flush, LockingSettings, OptimisticDbSettings, OptimisticSettings, Read, TransactionSettings, WalFlush,
+    Write, reading,
+};
 use crate::copies::CheckpointHandle;
 use crate::db::{families_of, flushing, int_property, property, syncs, values_out, writing};
 use crate::family::{Family, create};
@@ -9,10 +13,6 @@ use crate::handle::{Database, Pinned, SnapshotHandle};
 use crate::iterator::Iter;
 use crate::open::{Named, handles_out, wanted};
 use crate::options::OptionsHandle;
-use crate::requests::{
-    Flush, LockingSettings, OptimisticDbSettings, OptimisticSettings, Read, TransactionSettings, WalFlush,
-    Write, reading,
-};
 use crate::transaction::{Again, TransactionHandle};
 use karstdb::{Db, OptimisticTransactionDb, TransactionDb, Value};
 use libc::{c_char, c_int, c_uchar};

@@ -20,7 +20,7 @@
 //! which meets entries in the order of their numbers: operands down to the newest base, and
 //! duplicates counted twice.
 
-use crate::read::base::{Base, existing_value, read_blob, without_packed_seqno};
+use crate::read::found_value::{Base, existing_value, read_blob, without_packed_seqno};
 use crate::read::sought_key::{SoughtKey, Timestamp};
 use crate::read::{View, merge};
 use karst_base::error::{Error, Result, Shown};

@@ -4,7 +4,7 @@
 //! Each step is plain code over data in memory; missing data is fetched by one loop in
 //! `table::drive`, for the synchronous and the asynchronous forms alike.
 
-mod base;
+mod found_value;
 pub(crate) mod get;
 pub mod iter;
 mod lookup;

@@ -16,7 +16,7 @@
 //!   until the scan has read that value, and so opened and checked the file.
 
 use crate::read::View;
-use crate::read::base::read_blob;
+use crate::read::found_value::read_blob;
 use crate::read::iter::Bounds;
 use crate::read::iter::merging::Merging;
 use crate::read::iter::readahead::{ReadaheadLimits, Window};

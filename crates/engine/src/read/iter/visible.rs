@@ -22,7 +22,7 @@
 //! - `key` is the current stored key, or the one whose versions are being skipped.
 
 use crate::read::View;
-use crate::read::base::{Base, existing_value, without_packed_seqno};
+use crate::read::found_value::{Base, existing_value, without_packed_seqno};
 use crate::read::iter::blob_feed::{BlobFeed, Scanned};
 use crate::read::iter::index_position::To;
 use crate::read::iter::merging::Merging;
