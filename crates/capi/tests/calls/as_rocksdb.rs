@@ -557,7 +557,7 @@ unsafe extern "C" {
 }
 
 #[test]
-fn compaction_by_hand_is_switched_off_and_on() {
+fn manual_compaction_is_switched_off_and_on() {
     let setup = Setup::new();
     let db = setup.open();
     let in_level_0 = || unsafe {

@@ -244,7 +244,7 @@ unsafe fn all_of(files: H, at: c_int) -> impl PartialEq + std::fmt::Debug {
 }
 
 #[test]
-fn a_family_is_exported_and_imported_also_by_metadata_made_by_hand() {
+fn a_family_is_exported_and_imported_also_by_metadata_made_by_its_user() {
     let setup = Setup::new();
     unsafe {
         let db = setup.open_calm();
@@ -268,7 +268,7 @@ fn a_family_is_exported_and_imported_also_by_metadata_made_by_hand() {
         assert_eq!(text(comparator), "leveldb.BytewiseComparator");
         let files = rocksdb_export_import_files_metadata_get_files(exports);
         assert_eq!(rocksdb_livefiles_count(files), 2);
-        let by_hand = rocksdb_export_import_files_metadata_create();
+        let made_here = rocksdb_export_import_files_metadata_create();
         let made = rocksdb_livefiles_create();
         let mut told = Vec::new();
         for at in 0..2 {
@@ -287,7 +287,7 @@ fn a_family_is_exported_and_imported_also_by_metadata_made_by_hand() {
         assert_eq!(told, [(false, b"a".to_vec(), 0, 0), (true, b"a".to_vec(), 0, 0)]);
         rocksdb_livefiles_destroy(files);
         rocksdb_livefile_destroy(rocksdb_livefile_create());
-        rocksdb_export_import_files_metadata_set_files(by_hand, made);
+        rocksdb_export_import_files_metadata_set_files(made_here, made);
 
         // Imports both descriptions into the same database.
         let import = rocksdb_import_column_family_options_create();
@@ -300,21 +300,21 @@ fn a_family_is_exported_and_imported_also_by_metadata_made_by_hand() {
         rocksdb_column_family_handle_destroy(copied);
         assert_eq!(std::fs::read_dir(directory.to_str().unwrap()).unwrap().count(), 2);
 
-        let error = failed(|e| of(c"other", by_hand, e));
+        let error = failed(|e| of(c"other", made_here, e));
         assert!(error.starts_with("Invalid argument"), "no comparator was set: {error}");
-        rocksdb_export_import_files_metadata_set_db_comparator_name(by_hand, comparator);
+        rocksdb_export_import_files_metadata_set_db_comparator_name(made_here, comparator);
         rocksdb_free(comparator.cast());
         assert_eq!(rocksdb_import_column_family_options_get_move_files(import), 0);
         rocksdb_import_column_family_options_set_move_files(import, 1);
         assert_eq!(rocksdb_import_column_family_options_get_move_files(import), 1);
-        let moved = ok(|e| of(c"moved", by_hand, e));
+        let moved = ok(|e| of(c"moved", made_here, e));
         assert_eq!(setup.get_of(db, moved, b"b").unwrap(), b"3");
         assert_eq!(setup.get_of(db, moved, b"a"), None);
         rocksdb_column_family_handle_destroy(moved);
         assert_eq!(std::fs::read_dir(directory.to_str().unwrap()).unwrap().count(), 0);
-        failed(|e| of(c"gone", by_hand, e));
+        failed(|e| of(c"gone", made_here, e));
         rocksdb_import_column_family_options_destroy(import);
-        rocksdb_export_import_files_metadata_destroy(by_hand);
+        rocksdb_export_import_files_metadata_destroy(made_here);
         rocksdb_export_import_files_metadata_destroy(exports);
         rocksdb_close(db);
     }

@@ -140,7 +140,7 @@ fn flushes_go_together_and_are_told_before_they_end() {
 }
 
 #[test]
-fn a_compaction_by_hand_says_what_is_done_about_old_blobs() {
+fn a_manual_compaction_says_what_is_done_about_old_blobs() {
     let setup = Setup::new();
     unsafe {
         rocksdb_options_set_enable_blob_files(setup.options, 1);

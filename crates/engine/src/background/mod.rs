@@ -4,7 +4,7 @@
 //! |---|---|
 //! | this one | `Background`, its parts and the state of the running jobs |
 //! | `flushes` | triggering and running flushes |
-//! | `by_hand` | manual compactions |
+//! | `manual` | manual compactions |
 //! | `aborts` | aborting all compactions, automatic and manual |
 //! | `compactions` | automatic compactions, which `lsm` picks and `compact` runs |
 //! | `ingests` | ingestion of files |
@@ -31,10 +31,10 @@
 //! and a family's exchange lock, may be taken within it.
 
 mod aborts;
-mod by_hand;
 mod compactions;
 mod flushes;
 mod ingests;
+mod manual;
 mod opening;
 mod recover;
 mod stalls;
@@ -151,7 +151,7 @@ struct State {
     /// Calls of `pause_background_work` that were not undone.
     paused: usize,
     /// Manual compactions.
-    by_hand: by_hand::ByHand,
+    manual: manual::ManualCompactions,
     /// Calls of `abort_all_compactions` that were not undone.
     aborted: usize,
     /// True if the database is about to be closed: a pause has no effect any more.

@@ -1,10 +1,10 @@
 //! Compactions of every style, and the hooks that they call.
 
-mod by_hand;
 mod collectors;
 mod compact_range;
 mod compaction_filter;
 mod due_by_time;
+mod manual;
 mod many_families;
 mod memory_budget;
 mod sst_partitioner;

@@ -56,8 +56,8 @@ fn unordered_and_mapped() {
 }
 
 #[test]
-fn a_log_that_is_flushed_by_hand() {
-    run("a_log_that_is_flushed_by_hand", "manual_wal_flush=true;", |plan| plan.buffers_log = true);
+fn a_log_that_is_flushed_manually() {
+    run("a_log_that_is_flushed_manually", "manual_wal_flush=true;", |plan| plan.buffers_log = true);
 }
 
 #[test]

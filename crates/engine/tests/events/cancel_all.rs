@@ -118,7 +118,7 @@ impl EventListener for KeepsFlushes {
 }
 
 #[test]
-fn a_compaction_by_hand_that_runs_is_told_and_leaves_nothing() {
+fn a_manual_compaction_that_runs_is_told_and_leaves_nothing() {
     let files = Arc::new(MemoryFileSystem::new());
     let keeps = Arc::new(Keeps::default());
     let options = options(&files).event_listener(Arc::new(KeepsCompactions(keeps.clone())));

@@ -70,7 +70,7 @@ fn dbstats_counts_writes_and_the_interval_since_it_was_asked_for() {
     assert_eq!(statistics.histogram(HistogramKind::DbWrite).count(), 53);
     assert_eq!(statistics.histogram(HistogramKind::WalFileSyncMicros).count(), 1);
     db.flush_wal(true).unwrap();
-    assert_eq!(statistics.ticker(Ticker::WalFileSynced), 2, "a sync by hand counts once");
+    assert_eq!(statistics.ticker(Ticker::WalFileSynced), 2, "a sync by a call counts once");
 }
 
 #[test]

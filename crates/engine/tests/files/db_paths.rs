@@ -139,7 +139,7 @@ fn a_run_of_universal_compaction_goes_where_it_fits() {
 }
 
 #[test]
-fn a_compaction_by_hand_goes_where_it_is_told() {
+fn a_manual_compaction_goes_where_it_is_told() {
     let spread = Spread::new();
     let db = spread.open("disable_auto_compactions=true;enable_blob_files=true;min_blob_size=100");
     for number in 0..200u32 {

@@ -31,7 +31,7 @@ fn options(env: &Env, manager: &SstFileManager) -> Options {
         .unwrap()
 }
 
-fn by_hand(options: Options) -> Options {
+fn without_auto_compactions(options: Options) -> Options {
     options.column_families(|family| family.disable_auto_compactions = true)
 }
 
@@ -76,7 +76,7 @@ fn compact(db: &Db) -> karst_engine::Result<()> {
 fn all_tables_and_blob_files_count_with_their_sizes() {
     let files = Arc::new(MemoryFileSystem::new());
     let (env, manager) = (env_of(files.clone()), SstFileManager::new());
-    let options = by_hand(options(&env, &manager)).column_families(|family| {
+    let options = without_auto_compactions(options(&env, &manager)).column_families(|family| {
         family.enable_blob_files = true;
         family.min_blob_size = 500;
     });
@@ -125,7 +125,7 @@ fn all_tables_and_blob_files_count_with_their_sizes() {
 fn a_flush_that_reaches_the_limit_stays_and_writes_are_refused() {
     for by_itself in [true, false] {
         let (env, manager) = (env_of(Arc::new(MemoryFileSystem::new())), SstFileManager::new());
-        let options = by_hand(options(&env, &manager)).db(move |db| {
+        let options = without_auto_compactions(options(&env, &manager)).db(move |db| {
             db.max_bgerror_resume_count = if by_itself { i32::MAX } else { 0 };
         });
         let db = Db::open("/db", &options).unwrap();
@@ -171,7 +171,7 @@ impl EventListener for Looks {
 fn writes_are_refused_before_the_flush_is_over() {
     let (env, manager) = (env_of(Arc::new(MemoryFileSystem::new())), SstFileManager::new());
     let looks = Arc::new(Looks::default());
-    let options = by_hand(options(&env, &manager)).event_listener(looks.clone());
+    let options = without_auto_compactions(options(&env, &manager)).event_listener(looks.clone());
     let db = Db::open("/db", &options).unwrap();
     assert!(looks.0.set(db.clone()).is_ok());
     manager.set_max_allowed_space_usage(150_000);
@@ -184,7 +184,7 @@ fn writes_are_refused_before_the_flush_is_over() {
 #[test]
 fn dropping_data_makes_room_too() {
     let (env, manager) = (env_of(Arc::new(MemoryFileSystem::new())), SstFileManager::new());
-    let options = by_hand(options(&env, &manager));
+    let options = without_auto_compactions(options(&env, &manager));
     let db = Db::open("/db", &options).unwrap();
     let large = db.create_column_family("large", &options).unwrap();
     db.put_cf(&WriteOptions::default(), &large, "key", vec![1; 100_000]).unwrap();
@@ -272,7 +272,7 @@ fn a_limit_that_is_reached_within_a_compaction_leaves_the_tree_as_it_was() {
         let files = Arc::new(MemoryFileSystem::new());
         let (env, manager) = (env_of(files.clone()), SstFileManager::new());
         let shrinks = Arc::new(Shrinks(manager.clone(), AtomicBool::new(true)));
-        let options = by_hand(options(&env, &manager))
+        let options = without_auto_compactions(options(&env, &manager))
             .event_listener(shrinks)
             .db(|db| db.max_bgerror_resume_count = 0)
             .column_families(move |family| {
@@ -315,7 +315,7 @@ fn slow() -> SstFileManager {
 
 /// Returns a database with trash.
 fn with_trash(env: &Env, manager: &SstFileManager) -> Db {
-    let db = Db::open("/db", &by_hand(options(env, manager))).unwrap();
+    let db = Db::open("/db", &without_auto_compactions(options(env, manager))).unwrap();
     (0..3).for_each(|round| table(&db, round));
     compact(&db).unwrap();
     eventually(true, || ending(env.fs().as_ref(), ".sst.trash").len() >= 2);
@@ -371,7 +371,7 @@ fn trash_goes_on_leaving_when_the_database_is_closed_and_otherwise_at_the_next_o
     // With another manager the trash is kept and removed at that manager's rate.
     let killed = Arc::new(files.copy());
     let second = slow();
-    let db = Db::open("/db", &by_hand(options(&env_of(killed.clone()), &second))).unwrap();
+    let db = Db::open("/db", &without_auto_compactions(options(&env_of(killed.clone()), &second))).unwrap();
     assert!(second.total_trash_size() > 0);
     second.set_delete_rate_bytes_per_second(0);
     eventually(0, || second.total_trash_size());
@@ -434,7 +434,7 @@ fn trash_that_cannot_be_removed_is_tried_again_with_the_next() {
     let manager = SstFileManager::new();
     manager.set_delete_rate_bytes_per_second(1 << 40);
     manager.set_max_trash_db_ratio(100.0);
-    let db = Db::open("/db", &by_hand(options(&env, &manager))).unwrap();
+    let db = Db::open("/db", &without_auto_compactions(options(&env, &manager))).unwrap();
     (0..3).for_each(|round| table(&db, round));
     *disk.between().0.lock().unwrap() = Some(".sst.trash");
     compact(&db).unwrap();
@@ -455,7 +455,7 @@ fn a_file_that_can_be_neither_renamed_nor_removed_is_tried_again() {
     let disk = DisturbedFileSystem::new(files.clone(), Stuck::default());
     let env = env_of(Arc::new(disk.clone()));
     let manager = slow();
-    let db = Db::open("/db", &by_hand(options(&env, &manager))).unwrap();
+    let db = Db::open("/db", &without_auto_compactions(options(&env, &manager))).unwrap();
     (0..3).for_each(|round| table(&db, round));
     let old = live(&db);
     let first = old.keys().next().unwrap().file_name().unwrap().to_string_lossy().into_owned();
@@ -475,7 +475,7 @@ fn a_file_that_can_be_neither_renamed_nor_removed_is_tried_again() {
 fn logs_elsewhere_are_removed_at_once() {
     let files = Arc::new(MemoryFileSystem::new());
     let (env, manager) = (env_of(files.clone()), slow());
-    let options = by_hand(options(&env, &manager)).db(|db| db.wal_dir = "/logs".into());
+    let options = without_auto_compactions(options(&env, &manager)).db(|db| db.wal_dir = "/logs".into());
     let db = Db::open("/db", &options).unwrap();
     (0..3).for_each(|round| table(&db, round));
     eventually(true, || {

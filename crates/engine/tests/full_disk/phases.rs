@@ -558,9 +558,9 @@ fn a_compaction_of_another_family_does_not_have_one_without_room_tried_again() {
 
 /// The caller of the compaction gets the error, and it is not tried again.
 #[test]
-fn a_compaction_by_hand_without_room_holds_up_no_other() {
-    let by_hand = |options: Options| options.column_families(|cf| cf.disable_auto_compactions = true);
-    let mut machine = Machine::new(9, WriteOptions::default(), by_hand);
+fn a_manual_compaction_without_room_holds_up_no_other() {
+    let manual = |options: Options| options.column_families(|cf| cf.disable_auto_compactions = true);
+    let mut machine = Machine::new(9, WriteOptions::default(), manual);
     machine.puts(1_000);
     machine.db.flush(&FlushOptions::default()).unwrap();
     let small = machine.options.clone().column_families(|cf| cf.disable_auto_compactions = false);

@@ -257,14 +257,14 @@ fn blobs(options: Options) -> Options {
 }
 
 /// Checks the error of a manual flush.
-fn flush_by_hand(disk: &Small) {
-    let elsewhere = logs_elsewhere(disk, "by hand");
-    let mut writer = Writer::new(disk, "by hand", elsewhere);
+fn flush_manually(disk: &Small) {
+    let elsewhere = logs_elsewhere(disk, "manual");
+    let mut writer = Writer::new(disk, "manual", elsewhere);
     writer.puts(100);
     disk.fill(0);
     let began = disk.env.now();
     let error = writer.db.flush(&FlushOptions::default()).unwrap_err();
-    println!("{}, a flush by hand returned after {:.2?}: {error}", disk.name, disk.env.now() - began);
+    println!("{}, a manual flush returned after {:.2?}: {error}", disk.name, disk.env.now() - began);
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
     writer.until_it_goes_on();
 }
@@ -274,7 +274,7 @@ fn phases(disk: &Small) {
     memtable_switch(disk);
     flush(disk, "flush", |options| options);
     flush(disk, "blob files", blobs);
-    flush_by_hand(disk);
+    flush_manually(disk);
     manifest_and_options(disk);
 }
 

@@ -368,7 +368,7 @@ impl EventListener for Compactions {
 }
 
 #[test]
-fn while_background_work_is_paused_no_compaction_by_hand_runs_either() {
+fn while_background_work_is_paused_no_manual_compaction_runs_either() {
     for polls in 0..MOST_POLLS {
         let simulation = Simulation::new(polls);
         let told = Arc::new(Compactions::default());

@@ -93,7 +93,7 @@ fn compressed_logs_and_blob_files() {
 }
 
 #[test]
-fn logs_that_are_flushed_by_hand_and_archived() {
+fn logs_that_are_flushed_manually_and_archived() {
     follow("manual_wal_flush=true;WAL_ttl_seconds=1000;unordered_write=true", 4000);
 }
 

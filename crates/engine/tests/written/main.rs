@@ -29,11 +29,11 @@ struct Written {
     plan: Plan,
     db_options: Vec<String>,
     /// True if KarstDB, in its second part, also compacts manually, flushes at random and reopens.
-    by_hand: bool,
+    manual: bool,
 }
 
 impl Written {
-    fn new(mut cell: Cell, by_hand: bool) -> Written {
+    fn new(mut cell: Cell, manual: bool) -> Written {
         for family in &mut cell.families {
             if !family.table.iter().any(|line| line.starts_with("format_version=")) {
                 family.table.push(format!("format_version={NEWEST_FOR_7_8}"));
@@ -45,7 +45,7 @@ impl Written {
             single_deletes: cell.name.contains("single-deletes"),
         };
         let db_options = cell.db_options.iter().map(|o| (*o).to_string()).collect();
-        Written { cell, plan, db_options, by_hand }
+        Written { cell, plan, db_options, manual }
     }
 
     fn open(&self, path: &Path) -> Result<KarstWriter, String> {
@@ -81,11 +81,11 @@ impl Written {
         // KarstDB continues: it recovers what RocksDB left, writes to it and compacts it.
         let mut store = self.open(&path)?;
         for _ in 0..150 {
-            let step = if self.by_hand { script.step(12) } else { script.batch(12) };
+            let step = if self.manual { script.step(12) } else { script.batch(12) };
             one(&mut store, &mut ledger, &step)?;
         }
         for family in 0..self.plan.families.len() {
-            let step = if self.by_hand { Step::Compact(family) } else { Step::Flush(family) };
+            let step = if self.manual { Step::Compact(family) } else { Step::Flush(family) };
             one(&mut store, &mut ledger, &step)?;
         }
         store.settle()?;
@@ -195,21 +195,21 @@ fn what_karstdb_writes_rocksdb_7_8_reads_checks_and_goes_on_with() {
 }
 
 #[test]
-fn and_so_it_is_when_compactions_by_hand_and_reopenings_come_in_between() {
+fn and_so_it_is_when_manual_compactions_and_reopenings_come_in_between() {
     check_cells(true);
 }
 
 /// Share of cells that the default form tests with manual compactions, because each takes longer.
-const BY_HAND_ONE_IN: usize = 6;
+const MANUAL_ONE_IN: usize = 6;
 
-fn check_cells(by_hand: bool) {
+fn check_cells(manual: bool) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     // `KARST_CELLS` selects cells by name, to investigate a failure.
     let only = std::env::var("KARST_CELLS").ok();
     let chosen = |cell: &Cell| only.as_ref().is_none_or(|names| names.split(',').any(|n| n == cell.name));
-    let step = if by_hand && !asked::long() && only.is_none() { BY_HAND_ONE_IN } else { 1 };
+    let step = if manual && !asked::long() && only.is_none() { MANUAL_ONE_IN } else { 1 };
     let queue: Vec<Written> =
-        cells().into_iter().filter(chosen).step_by(step).map(|cell| Written::new(cell, by_hand)).collect();
+        cells().into_iter().filter(chosen).step_by(step).map(|cell| Written::new(cell, manual)).collect();
     let (queue, failures) = (Mutex::new(queue), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..4 {

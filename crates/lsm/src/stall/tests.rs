@@ -169,7 +169,7 @@ fn the_rate_has_bounds() {
     slow.delayed(signal(100, 200), &options);
     assert_eq!(slow.bytes_per_sec(), 5_000);
     // With compactions off, the debt can only grow.
-    let by_hand = TestTree::new("disable_auto_compactions=true").options;
-    rate.delayed(signal(100, 200), &by_hand);
+    let manual = TestTree::new("disable_auto_compactions=true").options;
+    rate.delayed(signal(100, 200), &manual);
     assert_eq!(rate.bytes_per_sec(), 1 << 20);
 }

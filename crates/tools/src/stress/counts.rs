@@ -34,7 +34,7 @@ counts! {
     Conflicts = "conflicts",
     Snapshots = "snapshots read again",
     Flushes = "flushes",
-    Compactions = "compactions by hand",
+    Compactions = "manual compactions",
     OptionChanges = "option changes",
     Checkpoints = "checkpoints",
     Backups = "backups",

@@ -146,7 +146,7 @@ fn a_database_open_for_reading_holds_no_files() {
 }
 
 /// Copies the live files by the rules of the list, like a user's program.
-fn copy_by_hand(db: &Db, files: &MemoryFileSystem, to: &str, info: &LiveFilesStorageInfoOptions) {
+fn copy_listed_files(db: &Db, files: &MemoryFileSystem, to: &str, info: &LiveFilesStorageInfoOptions) {
     db.disable_file_deletions().unwrap();
     for file in db.live_files_storage_info(info).unwrap() {
         let bytes = match &file.replacement_contents {
@@ -193,7 +193,7 @@ fn copies_beside_a_writer(more: &str, unlogged: bool) {
             let limit = if unlogged { 0 } else { limit };
             let before = done.load(Ordering::Acquire);
             let to = format!("/copy{round}");
-            copy_by_hand(
+            copy_listed_files(
                 &db,
                 &files,
                 &to,
@@ -245,7 +245,7 @@ fn so_it_is_with_tracked_logs_and_small_manifests() {
 }
 
 #[test]
-fn so_it_is_with_logs_that_are_flushed_by_hand() {
+fn so_it_is_with_logs_that_are_flushed_manually() {
     copies_beside_a_writer("manual_wal_flush=true", false);
 }
 

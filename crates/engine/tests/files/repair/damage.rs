@@ -441,7 +441,7 @@ fn verifying_names_each_damaged_file_and_changes_nothing() {
 }
 
 #[test]
-fn a_table_is_taken_out_of_the_tree_by_hand() {
+fn a_table_is_taken_out_of_the_tree_by_its_number() {
     let sound = subject("");
     let table = sound.named(".sst").pop().unwrap();
     sound.files.remove(&table).unwrap();

@@ -117,17 +117,17 @@ fn nothing_is_ingested_behind_into_what_is_about_to_be_written() {
 }
 
 #[test]
-fn files_are_not_compacted_by_hand_into_a_level_that_is_kept_free() {
+fn no_manual_compaction_puts_files_into_a_level_that_is_kept_free() {
     let mut tree = TestTree::new(FIXED);
     tree.options.allow_ingest_behind = true;
     let number = tree.file(0, "a", "z", 1).number;
-    let by_hand = |level, allow_trivial_move| {
+    let manual = |level, allow_trivial_move| {
         let options = CompactFilesOptions { allow_trivial_move, ..CompactFilesOptions::default() };
         tree.with(|context| compact_files(context, &[number], level, &options).map(|c| shown(&c)))
     };
-    assert!(by_hand(4, true).unwrap_err().why.contains("exceeds 3"));
-    assert_eq!(by_hand(3, true).unwrap(), "L0[1] -> L3 move");
-    assert_eq!(by_hand(3, false).unwrap(), "L0[1] -> L3");
+    assert!(manual(4, true).unwrap_err().why.contains("exceeds 3"));
+    assert_eq!(manual(3, true).unwrap(), "L0[1] -> L3 move");
+    assert_eq!(manual(3, false).unwrap(), "L0[1] -> L3");
 }
 
 #[test]

@@ -383,7 +383,7 @@ proptest! {
     /// For any tree and any compactions beside it, a manual compaction ends, and then every key of
     /// its range has one entry, and none above the level it reports.
     #[test]
-    fn a_compaction_by_hand_ends(
+    fn a_manual_compaction_ends(
         style in 0..STYLES.len(),
         seed in any::<u32>(),
         flushes in 1u32..25,

@@ -41,37 +41,37 @@ impl Drop for CancelOnDrop {
 }
 
 /// Entry of a manual compaction in the list of running ones.
-struct ByHandSlot {
+struct ManualSlot {
     background: Arc<Background>,
     progress: Arc<Progress>,
 }
 
-impl Drop for ByHandSlot {
+impl Drop for ManualSlot {
     fn drop(&mut self) {
-        let by_hand = &mut self.background.state.lock().by_hand;
-        by_hand.running.retain(|running| !Arc::ptr_eq(running, &self.progress));
+        let manual = &mut self.background.state.lock().manual;
+        manual.running.retain(|running| !Arc::ptr_eq(running, &self.progress));
         self.background.notify();
     }
 }
 
 /// The running manual compactions, and the count of disabling calls.
 #[derive(Debug, Default)]
-pub(super) struct ByHand {
+pub(super) struct ManualCompactions {
     running: Vec<Arc<Progress>>,
     /// Number of disabling calls that were not undone.
     disabled: u64,
 }
 
-impl ByHand {
+impl ManualCompactions {
     fn check(&self) -> Result<()> {
         if self.disabled > 0 {
-            return Err(Error::new(ErrorKind::Incomplete, "compactions by hand are disabled"));
+            return Err(Error::new(ErrorKind::Incomplete, "manual compactions are disabled"));
         }
         Ok(())
     }
 }
 
-/// Purpose of a reservation by [`Background::reserve_by_hand`].
+/// Purpose of a reservation by [`Background::reserve_manual`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Compact,
@@ -81,7 +81,7 @@ enum Purpose {
 
 fn refused(refused: &Refused) -> Error {
     let kind = if refused.busy { ErrorKind::TryAgain } else { ErrorKind::InvalidArgument };
-    Error::new(kind, format!("compaction by hand: {refused}"))
+    Error::new(kind, format!("manual compaction: {refused}"))
 }
 
 impl Background {
@@ -99,7 +99,7 @@ impl Background {
     ) -> Result<()> {
         {
             let state = self.state.lock();
-            state.by_hand.check()?;
+            state.manual.check()?;
             if state.aborted > 0 {
                 return Err(aborted());
             }
@@ -115,8 +115,8 @@ impl Background {
                 .map_err(|why| refused(&why))?
         };
         loop {
-            match self.wait_for(|| self.next_by_hand(family, &mut manual)).await {
-                Next::Run(reserved) => self.run_by_hand(reserved).await.map(drop)?,
+            match self.wait_for(|| self.next_manual(family, &mut manual)).await {
+                Next::Run(reserved) => self.run_manual(reserved).await.map(drop)?,
                 Next::Done => return Ok(()),
                 Next::Failed(error) => return Err(error),
             }
@@ -124,10 +124,10 @@ impl Background {
     }
 
     /// Returns the next step; `None` while another job is in the way.
-    fn next_by_hand(self: &Arc<Self>, family: &Arc<Family>, manual: &mut ManualCompaction) -> Option<Next> {
+    fn next_manual(self: &Arc<Self>, family: &Arc<Family>, manual: &mut ManualCompaction) -> Option<Next> {
         let mut other = None;
         let reserved =
-            self.reserve_by_hand(family, Purpose::Compact, |context| match manual.next(context) {
+            self.reserve_manual(family, Purpose::Compact, |context| match manual.next(context) {
                 ManualStep::Run(compaction) => Some(*compaction),
                 step => {
                     other = Some(step);
@@ -148,7 +148,7 @@ impl Background {
     ///
     /// Lock: all of it under one, so that no job begins after a pause, or a closing, has checked
     /// that none runs.
-    fn reserve_by_hand(
+    fn reserve_manual(
         self: &Arc<Self>,
         family: &Arc<Family>,
         purpose: Purpose,
@@ -169,13 +169,13 @@ impl Background {
             Purpose::DeleteFiles => Health::allows_flush,
         };
         if let Some(error) = self.parts.health.current().filter(|_| !allowed(&self.parts.health)) {
-            return Some(Err(error.error.in_context("compaction by hand")));
+            return Some(Err(error.error.in_context("manual compaction")));
         }
         if purpose == Purpose::Compact && state.aborted > 0 {
             return Some(Err(aborted()));
         }
         if purpose == Purpose::Compact
-            && let Err(error) = state.by_hand.check()
+            && let Err(error) = state.manual.check()
         {
             return Some(Err(error));
         }
@@ -186,13 +186,13 @@ impl Background {
             Ok(reserved) => reserved,
             Err(error) => {
                 self.parts.flush.stats.tick(Ticker::CompactionCancelled);
-                return Some(Err(error.in_context("compaction by hand")));
+                return Some(Err(error.in_context("manual compaction")));
             }
         };
         if purpose == Purpose::Compact
             && let Some(reserved) = &reserved
         {
-            state.by_hand.running.push(reserved.progress.clone());
+            state.manual.running.push(reserved.progress.clone());
         }
         Some(Ok(reserved))
     }
@@ -212,13 +212,13 @@ impl Background {
     ) -> Result<(CompactionSummary, CompactionInfo)> {
         let mut why = None;
         let choose = || {
-            self.reserve_by_hand(family, Purpose::Compact, |context| {
+            self.reserve_manual(family, Purpose::Compact, |context| {
                 let chosen = compact_files(context, files, output_level, &options);
                 chosen.map_err(|refusal| why = Some(refusal)).ok()
             })
         };
         match self.wait_for(choose).await? {
-            Some(reserved) => self.run_by_hand(reserved).await,
+            Some(reserved) => self.run_manual(reserved).await,
             None => Err(why.as_ref().map_or_else(closed, refused)),
         }
     }
@@ -235,9 +235,9 @@ impl Background {
     ) -> Result<()> {
         let within = |context: PickContext<'_>| delete_files_in_ranges(context, ranges, include_end);
         // Allowed while compactions wait for space too, because it needs none, and frees some.
-        let choose = || self.reserve_by_hand(family, Purpose::DeleteFiles, within);
+        let choose = || self.reserve_manual(family, Purpose::DeleteFiles, within);
         match self.wait_for(choose).await? {
-            Some(reserved) => self.run_by_hand(reserved).await.map(drop),
+            Some(reserved) => self.run_manual(reserved).await.map(drop),
             None => Ok(()),
         }
     }
@@ -246,13 +246,13 @@ impl Background {
     /// [`enable_manual_compaction`](Self::enable_manual_compaction). None runs when it returns.
     pub(crate) async fn disable_manual_compaction(self: &Arc<Self>) {
         {
-            let by_hand = &mut self.state.lock().by_hand;
-            by_hand.disabled += 1;
-            by_hand.running.iter().for_each(|progress| progress.cancel());
+            let manual = &mut self.state.lock().manual;
+            manual.disabled += 1;
+            manual.running.iter().for_each(|progress| progress.cancel());
         }
         // Wakes compactions that wait for another job to end.
         self.notify();
-        self.wait_for(|| self.state.lock().by_hand.running.is_empty().then_some(())).await;
+        self.wait_for(|| self.state.lock().manual.running.is_empty().then_some(())).await;
     }
 
     /// Undoes one [`disable_manual_compaction`](Self::disable_manual_compaction).
@@ -260,11 +260,11 @@ impl Background {
     /// # Errors
     /// Manual compactions are not disabled.
     pub(crate) fn enable_manual_compaction(&self) -> Result<()> {
-        let by_hand = &mut self.state.lock().by_hand;
-        by_hand.disabled = by_hand
+        let manual = &mut self.state.lock().manual;
+        manual.disabled = manual
             .disabled
             .checked_sub(1)
-            .ok_or_else(|| Error::invalid_argument("compactions by hand are not disabled"))?;
+            .ok_or_else(|| Error::invalid_argument("manual compactions are not disabled"))?;
         Ok(())
     }
 
@@ -276,14 +276,11 @@ impl Background {
     }
 
     /// Runs a compaction on the threads of its priority, and waits for it.
-    async fn run_by_hand(
-        self: &Arc<Self>,
-        reserved: Reserved,
-    ) -> Result<(CompactionSummary, CompactionInfo)> {
+    async fn run_manual(self: &Arc<Self>, reserved: Reserved) -> Result<(CompactionSummary, CompactionInfo)> {
         let _hurry = self.hurry();
         let mut guard = CancelOnDrop(Some(reserved.progress.clone()));
         let this = self.clone();
-        let slot = ByHandSlot { background: self.clone(), progress: reserved.progress.clone() };
+        let slot = ManualSlot { background: self.clone(), progress: reserved.progress.clone() };
         let task = self.env().spawn(reserved.priority(), async move {
             let slot = slot;
             let outcome = this.run_reserved(&reserved).await;

@@ -191,7 +191,7 @@ fn tables_of_deletions_ask_for_their_compaction() {
 }
 
 #[test]
-fn compactions_by_hand_are_cancelled_and_refused_while_they_are_disabled() {
+fn manual_compactions_are_cancelled_and_refused_while_they_are_disabled() {
     let directory = tempfile::tempdir().unwrap();
     let ((came, at_it), (go_on, halted)) = (sync_channel(8), sync_channel(8));
     let filter = Arc::new(Halting { came, go_on: Mutex::new(halted) });
