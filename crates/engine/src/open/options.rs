@@ -328,7 +328,7 @@ impl Options {
     ///
     /// It applies to files written from now on. No file records it; the limited options are
     /// recorded in OPTIONS. Pass it to
-    /// [`Db::create_column_family`](crate::Db::create_column_family) too. `docs/way-down.md`
+    /// [`Db::create_column_family`](crate::Db::create_column_family) too. `docs/downgrade.md`
     /// describes the downgrade of a database with existing tables. Default: RocksDB 8.6 and later
     /// can read the files.
     ///

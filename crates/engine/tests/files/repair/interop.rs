@@ -104,7 +104,7 @@ fn what_rocksdb_repairs_of_karstdbs_is_read() {
     assert_eq!(found, there);
 }
 
-/// The steps of docs/way-down.md, "A database that is there already".
+/// The steps of docs/downgrade.md, "A database that is there already".
 #[test]
 fn a_database_of_the_newest_format_goes_back_to_rocksdb_7_8() {
     let directory = tempfile::tempdir().unwrap();

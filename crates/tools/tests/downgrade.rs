@@ -1,4 +1,4 @@
-//! Downgrade: databases that KarstDB wrote with the options of docs/way-down.md are read, checked
+//! Downgrade: databases that KarstDB wrote with the options of docs/downgrade.md are read, checked
 //! and written by RocksDB 7.8's tools, and then read by KarstDB again.
 
 use karst_testkit::rocksdb_tools::{db_bench, ldb, ldb_scan, verify_tables};
