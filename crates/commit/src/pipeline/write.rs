@@ -259,7 +259,7 @@ impl<'a, H: Host> Commit<'a, H> {
         self.started = statistics.start_timer(env);
         match stalls.is_open(&self.entry(self.options.timeout)) {
             true => self.stage = Stage::Admitted,
-            false => self.wait_at_door(),
+            false => self.wait_for_admission(),
         }
         Ok(())
     }
@@ -283,7 +283,7 @@ impl<'a, H: Host> Commit<'a, H> {
     }
 
     #[cold]
-    fn wait_at_door(&mut self) {
+    fn wait_for_admission(&mut self) {
         let timeout = self.patience();
         let entry = self.entry(timeout);
         let Around { env, stalls, statistics, .. } = &*self.pipeline.around;
@@ -313,7 +313,7 @@ impl<'a, H: Host> Commit<'a, H> {
             Err(NotOrdered::Refused(error)) => Err(error),
             Err(NotOrdered::Stopped) => {
                 self.pins.clear();
-                self.wait_at_door();
+                self.wait_for_admission();
                 Ok(())
             }
             Err(NotOrdered::Full) => {

@@ -10,7 +10,7 @@
 //! - No writer waits for ever for a job that keeps failing. After the patience set by the options,
 //!   or after its own `timeout`, it gets the error.
 //!
-//! Lock: its own; never held while waiting. Ordering: `door` is stored with Release by changes of a
+//! Lock: its own; never held while waiting. Ordering: `admission` is stored with Release by changes of a
 //! condition, loaded with Acquire by writers.
 
 use super::bucket::Bucket;
@@ -141,13 +141,13 @@ impl StallCounts {
     }
 }
 
-const OPEN: u8 = 0;
+const ADMITS: u8 = 0;
 /// Only low-priority writers are delayed.
-const PRESSED: u8 = 1;
-const NARROW: u8 = 2;
-const CLOSED: u8 = 3;
+const ADMITS_HIGH_PRI: u8 = 1;
+const DELAYS: u8 = 2;
+const BLOCKS: u8 = 3;
 /// The database is being closed.
-const SHUT: u8 = 4;
+const REFUSES: u8 = 4;
 
 /// Compat: RocksDB's fixed rate of low-priority writes while compaction falls behind.
 const LOW_PRI_BYTES_PER_SEC: u64 = 1 << 20;
@@ -155,7 +155,7 @@ const LOW_PRI_BYTES_PER_SEC: u64 = 1 << 20;
 /// Write-stall control; see the module.
 #[derive(Debug)]
 pub struct StallController {
-    door: AtomicU8,
+    admission: AtomicU8,
     rate: AtomicU64,
     /// Total time that writers were stalled, in microseconds.
     held_micros: AtomicU64,
@@ -207,14 +207,14 @@ impl State {
         matter.map(|(_, setback)| setback).min_by_key(|setback| setback.since)
     }
 
-    fn door(&self) -> u8 {
+    fn admission(&self) -> u8 {
         match self.worst() {
-            _ if self.shut => SHUT,
-            _ if !self.expected.is_empty() => CLOSED,
-            WriteStall::Stopped(_) => CLOSED,
-            WriteStall::Delayed(_) => NARROW,
-            WriteStall::Normal if !self.pressed.is_empty() => PRESSED,
-            WriteStall::Normal => OPEN,
+            _ if self.shut => REFUSES,
+            _ if !self.expected.is_empty() => BLOCKS,
+            WriteStall::Stopped(_) => BLOCKS,
+            WriteStall::Delayed(_) => DELAYS,
+            WriteStall::Normal if !self.pressed.is_empty() => ADMITS_HIGH_PRI,
+            WriteStall::Normal => ADMITS,
         }
     }
 }
@@ -273,7 +273,7 @@ impl StallController {
         patience: Duration,
     ) -> Self {
         Self {
-            door: AtomicU8::new(OPEN),
+            admission: AtomicU8::new(ADMITS),
             rate: AtomicU64::new(rate.max(1)),
             held_micros: AtomicU64::new(0),
             budget_stops: AtomicU64::new(0),
@@ -368,17 +368,17 @@ impl StallController {
         self.republish_to_all(state, false);
     }
 
-    /// Publishes the state of the door. `changed`: a reason to stop writers is new or gone, so
+    /// Publishes the state of admission. `changed`: a reason to stop writers is new or gone, so
     /// stopped writers are woken even if writers stay stopped, because the time that they wait
     /// depends on the reason.
     fn republish_to_all(&self, state: &mut State, changed: bool) {
-        let door = state.door();
-        let before = self.door.swap(door, Ordering::AcqRel);
+        let admission = state.admission();
+        let before = self.admission.swap(admission, Ordering::AcqRel);
         // Delayed writers are not woken, because each wake-up takes from the rate again.
-        if before == door && !(changed && door == CLOSED) {
+        if before == admission && !(changed && admission == BLOCKS) {
             return;
         }
-        if door < NARROW {
+        if admission < DELAYS {
             state.bucket.clear();
         }
         self.changed.notify(usize::MAX);
@@ -404,12 +404,12 @@ impl StallController {
     /// Returns the rate if writers are delayed now, else 0: the property
     /// `rocksdb.actual-delayed-write-rate`.
     pub fn actual_delayed_rate(&self) -> u64 {
-        if self.door.load(Ordering::Acquire) == NARROW { self.rate() } else { 0 }
+        if self.admission.load(Ordering::Acquire) == DELAYS { self.rate() } else { 0 }
     }
 
     /// Returns true if writers are stopped: the property `rocksdb.is-write-stopped`.
     pub fn is_stopped(&self) -> bool {
-        self.door.load(Ordering::Acquire) == CLOSED
+        self.admission.load(Ordering::Acquire) == BLOCKS
     }
 
     /// Returns the total time that writers were stalled, in microseconds.
@@ -424,7 +424,7 @@ impl StallController {
 
     /// Returns true if compaction should use all its parallelism.
     pub fn needs_speed(&self) -> bool {
-        self.door.load(Ordering::Acquire) != OPEN
+        self.admission.load(Ordering::Acquire) != ADMITS
     }
 
     /// Returns a column family's condition and stall counts.
@@ -441,8 +441,9 @@ impl StallController {
     /// have a budget that stalls.
     #[inline]
     pub fn is_open(&self, entry: &Entry) -> bool {
-        let door = self.door.load(Ordering::Acquire);
-        (door == OPEN || (door == PRESSED && !entry.low_pri)) && !self.write_buffers.should_stall()
+        let admission = self.admission.load(Ordering::Acquire);
+        (admission == ADMITS || (admission == ADMITS_HIGH_PRI && !entry.low_pri))
+            && !self.write_buffers.should_stall()
     }
 
     /// Admits a writer, at once or after waiting. Dropping the future cancels the wait; bytes
@@ -537,12 +538,14 @@ impl StallController {
 
     fn way(&self, now: Duration, entry: &Entry) -> Way {
         let mut state = self.state.lock();
-        let (rate, bucket) = match (state.door(), state.worst()) {
-            (SHUT, _) => return Way::Shut,
+        let (rate, bucket) = match (state.admission(), state.worst()) {
+            (REFUSES, _) => return Way::Shut,
             _ if !state.expected.is_empty() => return Way::Wait(StallCause::MemtableLimit),
             (_, WriteStall::Stopped(held)) => return Way::Wait(held),
             (_, WriteStall::Delayed(_)) => (self.rate(), &mut state.bucket),
-            (PRESSED, WriteStall::Normal) if entry.low_pri => (LOW_PRI_BYTES_PER_SEC, &mut state.low_pri),
+            (ADMITS_HIGH_PRI, WriteStall::Normal) if entry.low_pri => {
+                (LOW_PRI_BYTES_PER_SEC, &mut state.low_pri)
+            }
             (_, WriteStall::Normal) => return Way::In,
         };
         let mut paid = *bucket;
