@@ -346,7 +346,7 @@ impl Background {
             }
         }
         #[cfg(test)]
-        super::overtaken::come_between();
+        super::race_hook::run();
         let flushes: Vec<FamilyFlush> = if self.options().atomic_flush {
             let busy = families.iter().any(|family| state.jobs(&self.options(), family).flushing);
             let all = families.iter().filter(|_| !due.is_empty() && !busy);

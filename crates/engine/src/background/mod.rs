@@ -45,7 +45,7 @@ pub(crate) use compactions::Reserved;
 pub use ingests::IngestExternalFileOptions;
 pub(crate) use ingests::{FamilyIngest, FileEnd, PreparedFile};
 #[cfg(test)]
-pub(crate) use stalls::overtaken;
+pub(crate) use stalls::race_hook;
 pub use wait::{FlushOptions, WaitForCompactOptions};
 
 use crate::compact::job::JobSurroundings;

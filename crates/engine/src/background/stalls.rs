@@ -23,7 +23,7 @@ impl Background {
             return self.forget_backlog(&mut state, family);
         }
         #[cfg(test)]
-        overtaken::come_between();
+        race_hook::run();
         let mut rate = state.delayed_rate.unwrap_or_else(|| DelayedWriteRate::new(stalls.rate()));
         let (before, _) = stalls.family(family.id());
         let held_before = stalls.held();
@@ -84,17 +84,17 @@ impl Background {
 
 /// Test hook that runs between reading a family's state and acting on it.
 #[cfg(test)]
-pub(crate) mod overtaken {
+pub(crate) mod race_hook {
     use std::cell::RefCell;
 
     thread_local! {
         /// Action that overtakes the next check of this thread, of a family or of the memtables to
         /// flush.
-        pub(crate) static BETWEEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+        pub(crate) static ACTION: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     }
 
-    pub(crate) fn come_between() {
-        if let Some(between) = BETWEEN.take() {
+    pub(crate) fn run() {
+        if let Some(between) = ACTION.take() {
             between();
         }
     }

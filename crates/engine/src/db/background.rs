@@ -187,7 +187,7 @@ const DISABLE_AUTO_COMPACTIONS: &str = "disable_auto_compactions";
 mod tests {
     use super::*;
     use crate::TransactionHooks;
-    use crate::background::overtaken;
+    use crate::background::race_hook;
     use crate::open::Options;
     use karst_base::caller::Caller;
     use karst_base::events::{EventListener, FlushInfo};
@@ -229,7 +229,7 @@ mod tests {
         let write = db.write_half().unwrap();
         assert!(write.stalls.held().0, "writers are not stopped: the test shows nothing");
         let (between, told) = dropping(&db, &full);
-        overtaken::BETWEEN.set(Some(Box::new(between)));
+        race_hook::ACTION.set(Some(Box::new(between)));
         write.background.look_at(&full.0);
         assert!(told.recv_timeout(Duration::from_secs(60)).unwrap(), "it was dropped");
         assert!(!write.stalls.held().0, "a family that is gone stops all writers");
@@ -270,7 +270,7 @@ mod tests {
             db.flush_cfs(&at_once, &families).unwrap();
         }
         let (between, told) = dropping(&db, &full);
-        overtaken::BETWEEN.set(Some(Box::new(between)));
+        race_hook::ACTION.set(Some(Box::new(between)));
         db.continue_background_work().unwrap();
         assert!(told.recv_timeout(Duration::from_secs(60)).unwrap(), "it was dropped");
         eventually(Some(0), || db.int_property("rocksdb.num-immutable-mem-table"));
@@ -328,7 +328,7 @@ mod tests {
                 db.write_half().unwrap().background.seal_untold().unwrap();
             }
         };
-        overtaken::BETWEEN.set(Some(Box::new(between)));
+        race_hook::ACTION.set(Some(Box::new(between)));
         db.continue_background_work().unwrap();
         db.flush(&at_once).unwrap();
         eventually(4, || flushed.0.lock().iter().sum::<u64>());

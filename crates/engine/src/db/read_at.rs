@@ -63,7 +63,7 @@ impl Db {
     #[inline]
     pub(super) fn read_at(&self, options: &ReadOptions) -> Result<ReadAt> {
         #[cfg(test)]
-        overtaken::come_between();
+        race_hook::run();
         match &options.snapshot {
             None => Ok(self.0.snapshots.newest(|| self.newest_seq())),
             Some(snapshot) if snapshot.belongs_to(&self.0.snapshots) => Ok(snapshot.read_at()),
@@ -123,17 +123,17 @@ impl Db {
 
 /// Test hook that runs between pinning a superversion and taking the read point.
 #[cfg(test)]
-mod overtaken {
+mod race_hook {
     use std::cell::RefCell;
 
     thread_local! {
         /// Action that overtakes the next read of this thread.
-        pub(super) static BETWEEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+        pub(super) static ACTION: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     }
 
-    pub(super) fn come_between() {
+    pub(super) fn run() {
         // Taken before the call, because the action may read too.
-        if let Some(between) = BETWEEN.take() {
+        if let Some(between) = ACTION.take() {
             between();
         }
     }
@@ -141,7 +141,7 @@ mod overtaken {
 
 #[cfg(test)]
 mod tests {
-    use super::overtaken::BETWEEN;
+    use super::race_hook::ACTION;
     use super::*;
     use crate::ingest::{IngestExternalFileArg, SstFileWriter};
     use crate::open::Options;
@@ -191,9 +191,9 @@ mod tests {
         },
         |db, family, _| shown(db.iter_cf(&ReadOptions::new(), family).unwrap()),
         |db, family, _| {
-            let between = BETWEEN.take();
+            let between = ACTION.take();
             let mut iter = db.iter_cf(&ReadOptions::new(), family).unwrap();
-            BETWEEN.set(between);
+            ACTION.set(between);
             db.refresh(&mut iter, family, None).unwrap();
             shown(iter)
         },
@@ -230,7 +230,7 @@ mod tests {
             .unwrap();
             let [other, family] = families;
             let (of, exchanged) = (db.clone(), family.clone());
-            BETWEEN.set(Some(Box::new(move || {
+            ACTION.set(Some(Box::new(move || {
                 of.flush_cfs(&FlushOptions::default(), &[&exchanged]).unwrap();
                 of.put_cf(&WriteOptions::new(), &exchanged, "a", "first").unwrap();
                 decide(&of);
@@ -238,7 +238,7 @@ mod tests {
             for (key, value) in read(&db, &family, &other) {
                 assert_eq!(value, wanted(key), "key {key} by way {number}");
             }
-            assert!(BETWEEN.take().is_none());
+            assert!(ACTION.take().is_none());
             db.close().unwrap();
         }
     }
@@ -259,7 +259,7 @@ mod tests {
             writer.put("a", "ingested").unwrap();
             writer.finish().unwrap();
             let (of, exchanged) = (db.clone(), family.clone());
-            BETWEEN.set(Some(Box::new(move || {
+            ACTION.set(Some(Box::new(move || {
                 let arg = IngestExternalFileArg::new(&exchanged, ["/file.sst"], Default::default());
                 of.ingest_external_files(&[arg]).unwrap();
                 of.put_cf(&WriteOptions::new(), &exchanged, "k", "later").unwrap();
@@ -268,7 +268,7 @@ mod tests {
             for (key, value) in read(&db, &family, &other) {
                 assert_eq!(value, wanted(key), "key {key} by way {number}");
             }
-            assert!(BETWEEN.take().is_none());
+            assert!(ACTION.take().is_none());
             db.close().unwrap();
         }
     }
@@ -292,9 +292,9 @@ mod tests {
         };
         write("before");
         // Runs between the first iterator and the second, if each took its own sequence number.
-        BETWEEN.set(Some(Box::new(move || BETWEEN.set(Some(Box::new(move || write("after")))))));
+        ACTION.set(Some(Box::new(move || ACTION.set(Some(Box::new(move || write("after")))))));
         let iterators = db.iter_cfs(&ReadOptions::new(), &families.each_ref()).unwrap();
-        BETWEEN.take();
+        ACTION.take();
         let values = iterators.into_iter().map(|mut iterator| {
             iterator.seek_to_first().unwrap();
             iterator.value().to_vec()
