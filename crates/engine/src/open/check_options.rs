@@ -2,7 +2,7 @@
 //!
 //! In: the options of a database or of a column family. Out: an error that names the options.
 
-use super::option_rules::{self, Said};
+use super::option_rules::{self, OptionsToCheck};
 use super::options::new_family_options;
 use super::wanted::DEFAULT;
 use karst_base::error::{Error, Named, Result};
@@ -212,13 +212,13 @@ pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Resu
         let is = config.comparator.name();
         return refused(&format!("comparator: {asked:?}, but the column family is ordered by {is:?}"));
     }
-    let said = Said {
+    let checked = OptionsToCheck {
         db: database,
         family: options,
         comparator: config.comparator.name(),
         has_prefixes: config.prefix_extractor.is_some(),
     };
-    if let Some(what) = option_rules::wrong(&said) {
+    if let Some(what) = option_rules::wrong(&checked) {
         return refused(&what);
     }
     if let Some(what) = option_rules::not_built_in(options) {

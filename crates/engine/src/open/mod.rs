@@ -51,7 +51,7 @@ pub(crate) use create::{destroy, list_column_families, write_identity};
 pub(crate) use options::new_family_options;
 pub use options::{DamagedOptions, DbPath, Options};
 pub(crate) use ownership::{Ownership, take_lock};
-pub(crate) use read_write::{How, manifest_options, read_write, read_write_locked};
+pub(crate) use read_write::{LogRecovery, manifest_options, read_write, read_write_locked};
 pub(crate) use secondary::{Secondary, SecondaryView, open_secondary};
 
 pub(crate) use directory::{Directory, check_path};

@@ -18,7 +18,7 @@ use karst_format::filter::{self, FilterPolicy};
 use karst_lsm::pick::Offpeak;
 
 /// The options to check.
-pub(super) struct Said<'a> {
+pub(super) struct OptionsToCheck<'a> {
     pub(super) db: &'a DbOptions,
     pub(super) family: &'a ColumnFamilyOptions,
     /// Name of the comparator.
@@ -27,7 +27,7 @@ pub(super) struct Said<'a> {
     pub(super) has_prefixes: bool,
 }
 
-impl Said<'_> {
+impl OptionsToCheck<'_> {
     fn tables(&self) -> &BlockBasedTableOptions {
         &self.family.table_factory.block_based
     }
@@ -35,7 +35,7 @@ impl Said<'_> {
 
 /// A rule for invalid options.
 struct Rule {
-    wrong: fn(&Said<'_>) -> Option<String>,
+    wrong: fn(&OptionsToCheck<'_>) -> Option<String>,
     /// Compat: corrects the options with the smallest change: one without effect here, or one that
     /// RocksDB would make.
     mend: fn(&mut ColumnFamilyOptions),
@@ -47,8 +47,8 @@ fn when(wrong: bool, what: &str) -> Option<String> {
 
 const RULES: &[Rule] = &[
     Rule {
-        wrong: |said| {
-            let version = said.tables().format_version;
+        wrong: |options| {
+            let version = options.tables().format_version;
             (version < LEAST_FORMAT_VERSION).then(|| {
                 format!("format_version: {version}; tables are written from {LEAST_FORMAT_VERSION} on")
             })
@@ -56,15 +56,15 @@ const RULES: &[Rule] = &[
         mend: |family| family.table_factory.block_based.format_version = LEAST_FORMAT_VERSION,
     },
     Rule {
-        wrong: |said| {
-            let hashed = said.tables().index_type == IndexType::HashSearch;
-            when(hashed && !said.has_prefixes, "index_type: kHashSearch needs a prefix_extractor")
+        wrong: |options| {
+            let hashed = options.tables().index_type == IndexType::HashSearch;
+            when(hashed && !options.has_prefixes, "index_type: kHashSearch needs a prefix_extractor")
         },
         mend: |family| family.table_factory.block_based.index_type = IndexType::BinarySearch,
     },
     Rule {
-        wrong: |said| {
-            let tables = said.tables();
+        wrong: |options| {
+            let tables = options.tables();
             let wants = [
                 ("cache_index_and_filter_blocks", tables.cache_index_and_filter_blocks),
                 ("pin_l0_filter_and_index_blocks_in_cache", tables.pin_l0_filter_and_index_blocks_in_cache),
@@ -75,10 +75,10 @@ const RULES: &[Rule] = &[
         mend: |family| family.table_factory.block_based.no_block_cache = false,
     },
     Rule {
-        wrong: |said| {
+        wrong: |options| {
             let compressed =
                 |choice: &Compression| !matches!(choice, Compression::None | Compression::Disable);
-            let (family, tables) = (said.family, said.tables());
+            let (family, tables) = (options.family, options.tables());
             let all = [
                 ("compression", compressed(&family.compression)),
                 ("bottommost_compression", compressed(&family.bottommost_compression)),
@@ -90,8 +90,8 @@ const RULES: &[Rule] = &[
         mend: |family| family.table_factory.block_based.block_align = false,
     },
     Rule {
-        wrong: |said| {
-            let tables = said.tables();
+        wrong: |options| {
+            let tables = options.tables();
             when(
                 tables.block_align && !tables.block_size.is_power_of_two(),
                 "block_align: block_size must be a power of two",
@@ -100,16 +100,16 @@ const RULES: &[Rule] = &[
         mend: |family| family.table_factory.block_based.block_align = false,
     },
     Rule {
-        wrong: |said| {
-            let size = said.tables().super_block_alignment_size;
+        wrong: |options| {
+            let size = options.tables().super_block_alignment_size;
             let fits = size == 0 || (size.is_power_of_two() && u32::try_from(size).is_ok());
             when(!fits, "super_block_alignment_size: must be 0 or a power of two below 4 GiB")
         },
         mend: |family| family.table_factory.block_based.super_block_alignment_size = 0,
     },
     Rule {
-        wrong: |said| {
-            let ratio = said.tables().super_block_alignment_space_overhead_ratio;
+        wrong: |options| {
+            let ratio = options.tables().super_block_alignment_space_overhead_ratio;
             when(
                 (1..4).contains(&ratio),
                 "super_block_alignment_space_overhead_ratio: must be 0 or at least 4",
@@ -118,8 +118,8 @@ const RULES: &[Rule] = &[
         mend: |family| family.table_factory.block_based.super_block_alignment_space_overhead_ratio = 4,
     },
     Rule {
-        wrong: |said| {
-            let tables = said.tables();
+        wrong: |options| {
+            let tables = options.tables();
             let hashed = tables.data_block_index_type == DataBlockIndexType::BinaryAndHash;
             when(
                 hashed && tables.data_block_hash_table_util_ratio <= 0.0,
@@ -129,10 +129,11 @@ const RULES: &[Rule] = &[
         mend: |family| family.table_factory.block_based.data_block_hash_table_util_ratio = 0.75,
     },
     Rule {
-        wrong: |said| {
-            let interpolates = said.tables().index_block_search_type == IndexBlockSearchType::Interpolation;
+        wrong: |options| {
+            let interpolates =
+                options.tables().index_block_search_type == IndexBlockSearchType::Interpolation;
             when(
-                interpolates && said.comparator != Comparator::Bytewise.name(),
+                interpolates && options.comparator != Comparator::Bytewise.name(),
                 "index_block_search_type: kInterpolation needs the bytewise comparator",
             )
         },
@@ -141,8 +142,8 @@ const RULES: &[Rule] = &[
         },
     },
     Rule {
-        wrong: |said| {
-            let tables = said.tables();
+        wrong: |options| {
+            let tables = options.tables();
             when(
                 tables.use_udi_as_primary_index && tables.user_defined_index_factory.text().is_none(),
                 "use_udi_as_primary_index: needs a user_defined_index_factory",
@@ -151,8 +152,8 @@ const RULES: &[Rule] = &[
         mend: |family| family.table_factory.block_based.use_udi_as_primary_index = false,
     },
     Rule {
-        wrong: |said| {
-            let text = said.tables().filter_policy.text()?;
+        wrong: |options| {
+            let text = options.tables().filter_policy.text()?;
             let error = FilterPolicy::from_option_string(text).err()?;
             Some(format!("filter_policy: {}", error.what))
         },
@@ -162,8 +163,8 @@ const RULES: &[Rule] = &[
         },
     },
     Rule {
-        wrong: |said| {
-            let family = said.family;
+        wrong: |options| {
+            let family = options.family;
             let per_level =
                 family.compression_per_level.iter().map(|choice| ("compression_per_level", *choice));
             let one = [
@@ -192,22 +193,22 @@ const RULES: &[Rule] = &[
         },
     },
     Rule {
-        wrong: |said| {
-            let trains = said.family.compression_opts.zstd_max_train_bytes > 0;
+        wrong: |options| {
+            let trains = options.family.compression_opts.zstd_max_train_bytes > 0;
             when(
-                trains && said.family.compression_opts.max_dict_bytes == 0,
+                trains && options.family.compression_opts.max_dict_bytes == 0,
                 "compression_opts: zstd_max_train_bytes needs max_dict_bytes",
             )
         },
         mend: |family| family.compression_opts.zstd_max_train_bytes = 0,
     },
     Rule {
-        wrong: |said| {
+        wrong: |options| {
             let parts = [
-                ("blob_garbage_collection_age_cutoff", said.family.blob_garbage_collection_age_cutoff),
+                ("blob_garbage_collection_age_cutoff", options.family.blob_garbage_collection_age_cutoff),
                 (
                     "blob_garbage_collection_force_threshold",
-                    said.family.blob_garbage_collection_force_threshold,
+                    options.family.blob_garbage_collection_force_threshold,
                 ),
             ];
             let (option, part) = parts.iter().find(|(_, part)| !(0.0..=1.0).contains(part))?;
@@ -222,8 +223,8 @@ const RULES: &[Rule] = &[
         },
     },
     Rule {
-        wrong: |said| {
-            let bytes = said.family.block_protection_bytes_per_key;
+        wrong: |options| {
+            let bytes = options.family.block_protection_bytes_per_key;
             when(
                 !matches!(bytes, 0 | 1 | 2 | 4 | 8),
                 "block_protection_bytes_per_key: must be 0, 1, 2, 4 or 8",
@@ -232,16 +233,17 @@ const RULES: &[Rule] = &[
         mend: |family| family.block_protection_bytes_per_key = 0,
     },
     Rule {
-        wrong: |said| {
-            let threshold = said.family.read_triggered_compaction_threshold;
+        wrong: |options| {
+            let threshold = options.family.read_triggered_compaction_threshold;
             when(threshold < 0.0, "read_triggered_compaction_threshold: must not be negative")
         },
         mend: |family| family.read_triggered_compaction_threshold = 0.0,
     },
     Rule {
-        wrong: |said| {
-            let thresholds = &said.family.compaction_options_fifo.file_temperature_age_thresholds;
-            let fifo = said.family.compaction_style == CompactionStyle::Fifo && said.family.num_levels == 1;
+        wrong: |options| {
+            let thresholds = &options.family.compaction_options_fifo.file_temperature_age_thresholds;
+            let fifo =
+                options.family.compaction_style == CompactionStyle::Fifo && options.family.num_levels == 1;
             let ascend = thresholds.windows(2).all(|two| two[0].age < two[1].age);
             when(
                 !(thresholds.is_empty() || fifo && ascend),
@@ -251,26 +253,26 @@ const RULES: &[Rule] = &[
         mend: |family| family.compaction_options_fifo.file_temperature_age_thresholds.clear(),
     },
     Rule {
-        wrong: |said| {
-            let most = said.family.compaction_options_universal.max_read_amp;
+        wrong: |options| {
+            let most = options.family.compaction_options_universal.max_read_amp;
             when(most < -1, "compaction_options_universal: max_read_amp must be at least -1")
         },
         mend: |family| family.compaction_options_universal.max_read_amp = -1,
     },
     Rule {
-        wrong: |said| {
-            let at_once = said.db.allow_concurrent_memtable_write;
+        wrong: |options| {
+            let at_once = options.db.allow_concurrent_memtable_write;
             when(
-                at_once && said.family.inplace_update_support,
+                at_once && options.family.inplace_update_support,
                 "inplace_update_support: does not go with allow_concurrent_memtable_write",
             )
         },
         mend: |family| family.inplace_update_support = false,
     },
     Rule {
-        wrong: |said| {
-            let named = said.family.memtable_factory.text().unwrap_or_default();
-            let id = said.family.memtable_factory.id().unwrap_or_default();
+        wrong: |options| {
+            let named = options.family.memtable_factory.text().unwrap_or_default();
+            let id = options.family.memtable_factory.id().unwrap_or_default();
             let id = id.split_once(':').map_or(id, |(id, _)| id);
             match id {
                 SKIP_LIST | "skip_list" => None,
@@ -280,7 +282,7 @@ const RULES: &[Rule] = &[
                 | "prefix_hash"
                 | "HashLinkListRepFactory"
                 | "hash_linkedlist" => when(
-                    said.db.allow_concurrent_memtable_write,
+                    options.db.allow_concurrent_memtable_write,
                     "memtable_factory: only SkipListFactory goes with allow_concurrent_memtable_write",
                 ),
                 _ => Some(format!("memtable_factory: {named:?} is not known")),
@@ -338,13 +340,13 @@ fn is_written(choice: Compression) -> bool {
 }
 
 /// Returns the first option that requests a compression missing from this build, with the reason.
-pub(super) fn not_built_in(said: &ColumnFamilyOptions) -> Option<String> {
+pub(super) fn not_built_in(options: &ColumnFamilyOptions) -> Option<String> {
     let one = [
-        ("compression", said.compression),
-        ("blob_compression_type", said.blob_compression_type),
-        ("bottommost_compression", said.bottommost_compression),
+        ("compression", options.compression),
+        ("blob_compression_type", options.blob_compression_type),
+        ("bottommost_compression", options.bottommost_compression),
     ];
-    let per_level = said.compression_per_level.iter().map(|choice| ("compression_per_level", *choice));
+    let per_level = options.compression_per_level.iter().map(|choice| ("compression_per_level", *choice));
     one.into_iter().chain(per_level).find_map(|(option, choice)| missing(option, choice))
 }
 
@@ -363,8 +365,8 @@ fn without_disable(choice: Compression) -> Compression {
 }
 
 /// Returns the first violation.
-pub(super) fn wrong(said: &Said<'_>) -> Option<String> {
-    RULES.iter().find_map(|rule| (rule.wrong)(said))
+pub(super) fn wrong(options: &OptionsToCheck<'_>) -> Option<String> {
+    RULES.iter().find_map(|rule| (rule.wrong)(options))
 }
 
 /// Returns the first violation in options of the database.
@@ -389,8 +391,13 @@ pub(super) fn mend_database(db: &mut DbOptions) -> Vec<String> {
 pub(super) fn mend(db: &DbOptions, family: &mut ColumnFamilyOptions, has_prefixes: bool) -> Vec<String> {
     let mut found = Vec::new();
     for rule in RULES {
-        let said = Said { db, family, comparator: family.comparator.id().unwrap_or_default(), has_prefixes };
-        if let Some(what) = (rule.wrong)(&said) {
+        let options = OptionsToCheck {
+            db,
+            family,
+            comparator: family.comparator.id().unwrap_or_default(),
+            has_prefixes,
+        };
+        if let Some(what) = (rule.wrong)(&options) {
             (rule.mend)(family);
             found.push(what);
         }
@@ -466,14 +473,14 @@ mod tests {
         for (text, named) in cases {
             let mut family = ColumnFamilyOptions::default();
             family.set_all(text).unwrap();
-            let said = Said {
+            let options = OptionsToCheck {
                 db: &db,
                 family: &family,
                 comparator: family.comparator.id().unwrap(),
                 has_prefixes: false,
             };
-            found.extend(RULES.iter().position(|rule| (rule.wrong)(&said).is_some()));
-            let what = wrong(&said).unwrap_or_else(|| panic!("{text} is accepted"));
+            found.extend(RULES.iter().position(|rule| (rule.wrong)(&options).is_some()));
+            let what = wrong(&options).unwrap_or_else(|| panic!("{text} is accepted"));
             assert!(what.contains(named), "{text}: {what}");
             assert_eq!(mend(&db, &mut family, false)[0], what);
             assert_eq!(mend(&db, &mut family, false), Vec::<String>::new(), "{text}");

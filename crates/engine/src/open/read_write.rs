@@ -87,14 +87,14 @@ pub(crate) fn read_write(path: &Path, options: &Options, families: Option<&[&str
         false if families.is_some() => Wanted::Named(names),
         false => Wanted::All,
     };
-    read_write_locked(path, options, (families, names, wanted), &choices, lock, How::AsEver)
+    read_write_locked(path, options, (families, names, wanted), &choices, lock, LogRecovery::ByOptions)
 }
 
 /// Mode of log recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum LogRecovery {
     /// Follow the database's options.
-    AsEver,
+    ByOptions,
     /// Recover all readable records, including prepared transactions; no log is needed any more
     /// once the database is open.
     ForRepair,
@@ -108,7 +108,7 @@ pub(crate) fn read_write_locked(
     (families, names, wanted): (Option<&[&str]>, &[&str], Wanted<'_>),
     choices: &DbOptions,
     lock: Box<dyn FileLock>,
-    how: How,
+    recovery: LogRecovery,
 ) -> Result<Opened> {
     let env = options.environment();
     let options = &options.spelled_once(&env, path);
@@ -123,11 +123,11 @@ pub(crate) fn read_write_locked(
     let missing: Vec<&str> = names.iter().copied().filter(|name| known.insert(name)).collect();
     check_new(&loaded.db_options, options, missing.iter().copied())?;
     loaded.notes.extend(check_options::settle(&mut loaded.db_options));
-    if how == How::ForRepair {
+    if recovery == LogRecovery::ForRepair {
         loaded.logs.mode = RecoveryMode::SkipAnyCorruptedRecords;
         loaded.logs.two_phases = true;
     }
-    begin(path, options, loaded, lock, &missing, how)
+    begin(path, options, loaded, lock, &missing, recovery)
 }
 
 /// Returns an error for invalid options of column families to create, before any is created.
@@ -205,7 +205,7 @@ fn begin(
     mut loaded: Loaded,
     lock: Box<dyn FileLock>,
     missing: &[&str],
-    how: How,
+    recovery: LogRecovery,
 ) -> Result<Opened> {
     let env = loaded.env.clone();
     let wal_path = match loaded.db_options.wal_dir.as_str() {
@@ -258,7 +258,7 @@ fn begin(
     count_space(&read);
     // Invariant: smaller than the number of the first log, because decisions that go there come
     // later.
-    let allow_2pc = read.db_options.get().allow_2pc || how == How::ForRepair;
+    let allow_2pc = read.db_options.get().allow_2pc || recovery == LogRecovery::ForRepair;
     read.pending = write_prepared.then(Arc::default);
     let log_of_prepared = allow_2pc.then(|| versions.new_file_number());
     let first_log = versions.new_file_number();
@@ -273,7 +273,7 @@ fn begin(
         versions: &versions,
         logs: &logs,
         write_buffers: &write_buffers,
-        adapts: how == How::AsEver && all_counts,
+        adapts: recovery == LogRecovery::ByOptions && all_counts,
         allow_2pc,
         write_prepared,
         remove_leftovers: &leave_nothing,

@@ -44,7 +44,7 @@ use crate::open::find_options::{FoundOptions, Purpose, Search};
 use crate::open::manifest::Manifest;
 use crate::open::wanted::{DEFAULT, Wanted};
 use crate::open::{
-    BlockCache, DamagedOptions, Directory, How, Options, check_path, identity, new_family_options,
+    BlockCache, DamagedOptions, Directory, LogRecovery, Options, check_path, identity, new_family_options,
     read_write_locked, take_lock,
 };
 use crate::versions::{write_current, write_synced};
@@ -159,7 +159,8 @@ fn repair_files(path: &Path, options: &Options) -> Result<RepairReport> {
     let wanted = Wanted::AllAnd(&named);
     // Released, because opening claims the directories itself.
     work.claims.give_back();
-    let opened = read_write_locked(path, &work.options, (None, &[], wanted), &choices, lock, How::ForRepair)?;
+    let opened =
+        read_write_locked(path, &work.options, (None, &[], wanted), &choices, lock, LogRecovery::ForRepair)?;
     let mut report = work.report;
     report.lost = work.lost.files;
     report.options = described_in;

@@ -11,7 +11,7 @@ use super::extras::Extras;
 use super::flags::Flags;
 use super::options::{Drawn, change};
 use super::place::beside;
-use super::plan::{Abilities, Account, Change, How, Lot, Operation, Walk};
+use super::plan::{Abilities, Account, Change, Draws, Operation, Walk, WriteForm};
 use super::rows::{ACCOUNT, BLOCK_PREFIX, Key, Place, counts, family_name};
 use super::wrong::{Wrong, shown};
 use crate::random::Random;
@@ -108,7 +108,7 @@ impl Lane {
             unlogged: shared.drawn.unlogged,
         };
         let draws = self.random.clone();
-        let mut lot = Lot::new(shared.expected.shape, &shared.flags, abilities, self.lane, draws);
+        let mut draws = Draws::new(shared.expected.shape, &shared.flags, abilities, self.lane, draws);
         // A second stream for everything beside operations, so that it does not affect which
         // operations are drawn.
         self.random = Random::of(&[self.random.next(), 4]);
@@ -118,7 +118,7 @@ impl Lane {
                 break;
             }
             let (lane, expected) = (self.lane, &shared.expected);
-            let operation = lot.draw(number, &|place| {
+            let operation = draws.draw(number, &|place| {
                 debug_assert_eq!(place.lane, lane);
                 expected.row(place).now
             });
@@ -137,10 +137,10 @@ impl Lane {
             Operation::Scan { family, first, count, walk } => self.scan(family, first, count, walk).await,
             Operation::Prefix { family, row } => self.prefix(family, row).await,
             Operation::Sum => self.sum().await,
-            Operation::Write { changes, how } => self.write(number, &changes, None, how).await,
-            Operation::Transfer { from, to, amount, mark, how } => {
+            Operation::Write { changes, form } => self.write(number, &changes, None, form).await,
+            Operation::Transfer { from, to, amount, mark, form } => {
                 self.count(Count::Transfers);
-                self.write(number, &[mark], Some((from, to, amount)), how).await
+                self.write(number, &[mark], Some((from, to, amount)), form).await
             }
         }
     }
@@ -294,7 +294,7 @@ impl Lane {
         number: u64,
         changes: &[Change],
         transfer: Option<(Account, Account, u64)>,
-        how: How,
+        form: WriteForm,
     ) -> Result<(), Wrong> {
         let shared = self.shared.clone();
         let states: Vec<(Place, u64)> = changes.iter().flat_map(Change::states).collect();
@@ -303,15 +303,15 @@ impl Lane {
             12 + shared.expected.shape.text(*place, *next).map_or(0, |text| text.len() as u64)
         };
         shared.counts.add(Count::Bytes, states.iter().map(bytes).sum());
-        let kept = match how {
-            How::Transaction { sync, prepare, roll_back, save_point } => {
+        let kept = match form {
+            WriteForm::Transaction { sync, prepare, roll_back, save_point } => {
                 let sync = WriteOptions { sync, ..WriteOptions::default() };
                 let end = Ending { prepare, roll_back, save_point };
                 self.transaction(number, changes, transfer, &sync, end).await?
             }
-            How::Batch { sync } => self.batch(changes, transfer, sync, false).await?,
-            How::Unlogged => self.batch(changes, transfer, false, true).await?,
-            How::Ingested => self.ingest(changes).await?,
+            WriteForm::Batch { sync } => self.batch(changes, transfer, sync, false).await?,
+            WriteForm::Unlogged => self.batch(changes, transfer, false, true).await?,
+            WriteForm::Ingested => self.ingest(changes).await?,
         };
         shared.expected.end(self.lane, number, kept, states.into_iter().map(|(place, _)| place))?;
         Ok(())

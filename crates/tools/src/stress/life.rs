@@ -16,7 +16,7 @@ use super::flags::Flags;
 use super::lane::{Lane, Shared};
 use super::memtables;
 use super::options::{Drawn, FrontKind, takes_direct_io};
-use super::place::{Said, Site};
+use super::place::{ProgressLine, Site};
 use super::rows::{Shape, family_name};
 use super::verify::{Whole, check_files, decide, settle};
 use super::whole_copies::{self, Copying};
@@ -105,7 +105,7 @@ impl Life {
         std::thread::spawn(move || {
             loop {
                 std::thread::sleep(SAID_EVERY);
-                say(&Said::Counts(said.counts.numbers()).line());
+                say(&ProgressLine::Counts(said.counts.numbers()).line());
             }
         });
         if !self.flags.check_only {
@@ -157,8 +157,8 @@ impl Life {
             calls.store.db().close().map_err(closing)?;
             check_files(calls.store.db())?;
         }
-        say(&Said::Counts(shared.counts.numbers()).line());
-        say(&Said::Ended.line());
+        say(&ProgressLine::Counts(shared.counts.numbers()).line());
+        say(&ProgressLine::Ended.line());
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Life {
             extras::kept_families(self.place.has_timestamps()),
         )
         .map_err(|e| Wrong::Failed(format!("opening the database: {e}")))?;
-        say(&Said::Opened(started.elapsed().as_millis() as u64).line());
+        say(&ProgressLine::Opened(started.elapsed().as_millis() as u64).line());
         let calls = Calls { store: Arc::new(store), asynchronous: false };
         decide(&calls, &shared.expected, &shared.counts, self.shape.seed)?;
         settle(&calls, &shared.expected)?;

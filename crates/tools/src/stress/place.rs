@@ -127,7 +127,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
 
 /// Lines that a life prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum ProgressLine {
     /// The database is open; milliseconds that it took.
     Opened(u64),
     /// All counts so far.
@@ -136,27 +136,27 @@ pub(crate) enum Said {
     Ended,
 }
 
-impl Said {
+impl ProgressLine {
     pub(crate) fn line(&self) -> String {
         match self {
-            Said::Opened(milliseconds) => format!("opened {milliseconds}"),
-            Said::Counts(numbers) => {
+            ProgressLine::Opened(milliseconds) => format!("opened {milliseconds}"),
+            ProgressLine::Counts(numbers) => {
                 let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
                 format!("counts {}", numbers.join(" "))
             }
-            Said::Ended => "ended".into(),
+            ProgressLine::Ended => "ended".into(),
         }
     }
 
     /// Returns `None` for a line that a killed life did not complete, and for other text.
-    pub(crate) fn parse(line: &str) -> Option<Said> {
+    pub(crate) fn parse(line: &str) -> Option<ProgressLine> {
         let mut words = line.split(' ');
         let said = words.next()?;
         let numbers: Vec<u64> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
         match (said, &numbers[..]) {
-            ("opened", [milliseconds]) => Some(Said::Opened(*milliseconds)),
-            ("counts", [_, ..]) => Some(Said::Counts(numbers)),
-            ("ended", []) => Some(Said::Ended),
+            ("opened", [milliseconds]) => Some(ProgressLine::Opened(*milliseconds)),
+            ("counts", [_, ..]) => Some(ProgressLine::Counts(numbers)),
+            ("ended", []) => Some(ProgressLine::Ended),
             _ => None,
         }
     }
@@ -168,11 +168,11 @@ mod tests {
 
     #[test]
     fn lines_are_read_back() {
-        for said in [Said::Opened(12), Said::Counts(vec![1, 0, 3]), Said::Ended] {
-            assert_eq!(Said::parse(&said.line()), Some(said));
+        for report in [ProgressLine::Opened(12), ProgressLine::Counts(vec![1, 0, 3]), ProgressLine::Ended] {
+            assert_eq!(ProgressLine::parse(&report.line()), Some(report));
         }
-        assert_eq!(Said::parse("cou"), None);
-        assert_eq!(Said::parse("opened x"), None);
+        assert_eq!(ProgressLine::parse("cou"), None);
+        assert_eq!(ProgressLine::parse("opened x"), None);
     }
 
     #[test]

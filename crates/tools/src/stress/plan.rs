@@ -1,7 +1,7 @@
 //! The operations of a lane: drawn only from its random numbers, the flags and the states of its
 //! own rows, so that a seed draws the same operations again.
 //!
-//! In: a [`Lot`], the source of draws. Out: [`Operation`]s, which `lane` executes.
+//! In: a [`Draws`], the source of draws. Out: [`Operation`]s, which `lane` executes.
 
 use super::flags::Flags;
 use super::rows::{ACCOUNTS, BLOCK, Kind, Place, Shape, counts, kind, list_item, list_parts, list_state};
@@ -43,7 +43,7 @@ impl Change {
 
 /// Ways of writing a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum WriteForm {
     /// A batch, or the single call if it has one entry.
     Batch {
         sync: bool,
@@ -105,7 +105,7 @@ pub(crate) enum Operation {
     Sum,
     Write {
         changes: Vec<Change>,
-        how: How,
+        form: WriteForm,
     },
     /// Moves an amount from one account to another and puts a row in the same write.
     Transfer {
@@ -113,7 +113,7 @@ pub(crate) enum Operation {
         to: Account,
         amount: u64,
         mark: Change,
-        how: How,
+        form: WriteForm,
     },
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct Abilities {
 }
 
 /// A lane's source of draws.
-pub(crate) struct Lot<'a> {
+pub(crate) struct Draws<'a> {
     pub(crate) shape: Shape,
     pub(crate) flags: &'a Flags,
     pub(crate) abilities: Abilities,
@@ -135,15 +135,15 @@ pub(crate) struct Lot<'a> {
     pub(crate) random: Random,
 }
 
-impl<'a> Lot<'a> {
+impl<'a> Draws<'a> {
     pub(crate) fn new(
         shape: Shape,
         flags: &'a Flags,
         abilities: Abilities,
         lane: usize,
         random: Random,
-    ) -> Lot<'a> {
-        Lot { shape, flags, abilities, lane, wide: shape.wide_rows(), random }
+    ) -> Draws<'a> {
+        Draws { shape, flags, abilities, lane, wide: shape.wide_rows(), random }
     }
 
     /// Draws the lane's operation of this number.
@@ -190,15 +190,15 @@ impl<'a> Lot<'a> {
         }
         if is(f.writepercent) {
             let changes = self.changes(number, false, state);
-            return Operation::Write { how: self.how(&changes), changes };
+            return Operation::Write { form: self.form(&changes), changes };
         }
         if is(f.delpercent) {
             let changes = self.changes(number, true, state);
-            return Operation::Write { how: self.how(&changes), changes };
+            return Operation::Write { form: self.form(&changes), changes };
         }
         if is(f.delrangepercent) {
             let changes = vec![self.range(family)];
-            return Operation::Write { how: self.how(&changes), changes };
+            return Operation::Write { form: self.form(&changes), changes };
         }
         self.transfer(number)
     }
@@ -268,7 +268,7 @@ impl<'a> Lot<'a> {
         Change::DeleteRange((from..to).map(|offset| place(block * BLOCK + offset)).collect())
     }
 
-    fn how(&mut self, changes: &[Change]) -> How {
+    fn form(&mut self, changes: &[Change]) -> WriteForm {
         let can = self.abilities;
         let sync = self.random.one_in(self.flags.sync_one_in);
         let one_family = changes
@@ -278,21 +278,21 @@ impl<'a> Lot<'a> {
         // Batches with single deletions are not ingested, because the files have no such entries.
         let singly = changes.iter().any(|change| matches!(change, Change::SingleDelete(_)));
         if !singly && self.random.one_in(self.flags.ingest_external_file_one_in) {
-            return How::Ingested;
+            return WriteForm::Ingested;
         }
         if can.unlogged && one_family && self.random.one_in(self.flags.disable_wal_one_in) {
-            return How::Unlogged;
+            return WriteForm::Unlogged;
         }
         let ranges = changes.iter().any(|change| matches!(change, Change::DeleteRange(_)));
         if can.transactions && !ranges && self.random.below(100) < self.flags.txnpercent {
-            return How::Transaction {
+            return WriteForm::Transaction {
                 sync,
                 prepare: can.two_phases && self.random.one_in(2),
                 roll_back: self.random.one_in(6),
                 save_point: self.random.one_in(6),
             };
         }
-        How::Batch { sync }
+        WriteForm::Batch { sync }
     }
 
     fn transfer(&mut self, number: u64) -> Operation {
@@ -310,11 +310,11 @@ impl<'a> Lot<'a> {
         }
         let place = Place { lane: self.lane, family: self.random.index(self.shape.families), row };
         let mark = Change::Put(place, number);
-        let how = match self.how(std::slice::from_ref(&mark)) {
-            How::Unlogged | How::Ingested => How::Batch { sync: false },
-            how => how,
+        let form = match self.form(std::slice::from_ref(&mark)) {
+            WriteForm::Unlogged | WriteForm::Ingested => WriteForm::Batch { sync: false },
+            form => form,
         };
-        Operation::Transfer { from, to, amount, mark, how }
+        Operation::Transfer { from, to, amount, mark, form }
     }
 }
 
@@ -328,11 +328,12 @@ mod tests {
         let shape = Shape { seed, families: 3, lanes: 4, rows: 2 * CYCLE };
         let flags = Flags { disable_wal_one_in: 50, ..Flags::default() };
         let abilities = Abilities { transactions: true, two_phases: true, unlogged: true };
-        let mut lot = Lot::new(shape, &flags, abilities, 2, Random::of(&[seed]));
+        let mut draws = Draws::new(shape, &flags, abilities, 2, Random::of(&[seed]));
         let mut states: HashMap<(usize, usize), u64> = HashMap::new();
         let mut all = Vec::new();
         for number in 1..=count {
-            let operation = lot.draw(number, &|place| *states.get(&(place.family, place.row)).unwrap_or(&0));
+            let operation =
+                draws.draw(number, &|place| *states.get(&(place.family, place.row)).unwrap_or(&0));
             if let Operation::Write { changes, .. } = &operation {
                 for (place, next) in changes.iter().flat_map(Change::states) {
                     assert_eq!(place.lane, 2);
@@ -364,10 +365,10 @@ mod tests {
             some(&|one| matches!(one, Operation::Sum)),
             some(&|one| matches!(one, Operation::Scan { walk, .. } if walk.backward && walk.bounds)),
             some(&|one| matches!(one, Operation::Scan { walk, .. } if walk.compared)),
-            some(&|one| matches!(one, Operation::Transfer { how: How::Batch { .. }, .. })),
-            some(&|one| matches!(one, Operation::Transfer { how: How::Transaction { .. }, .. })),
-            some(&|one| matches!(one, Operation::Write { how: How::Unlogged, .. })),
-            some(&|one| matches!(one, Operation::Write { how: How::Ingested, .. })),
+            some(&|one| matches!(one, Operation::Transfer { form: WriteForm::Batch { .. }, .. })),
+            some(&|one| matches!(one, Operation::Transfer { form: WriteForm::Transaction { .. }, .. })),
+            some(&|one| matches!(one, Operation::Write { form: WriteForm::Unlogged, .. })),
+            some(&|one| matches!(one, Operation::Write { form: WriteForm::Ingested, .. })),
             changes(&|one| matches!(one, Change::Put(..))),
             changes(&|one| matches!(one, Change::Delete(..))),
             changes(&|one| matches!(one, Change::SingleDelete(..))),

@@ -6,7 +6,7 @@
 
 use super::counts::{Count, Counts};
 use super::flags::Flags;
-use super::place::{Said, Site};
+use super::place::{ProgressLine, Site};
 use super::report::{Failure, Report};
 use crate::output::{is_watched, note};
 use crate::random::Random;
@@ -258,15 +258,17 @@ struct Heard {
 
 impl Heard {
     fn take(&mut self, line: &str, report: &mut Report) {
-        match Said::parse(line) {
-            Some(Said::Opened(milliseconds)) => {
+        match ProgressLine::parse(line) {
+            Some(ProgressLine::Opened(milliseconds)) => {
                 (self.opened, self.changed) = (true, Instant::now());
                 report.openings_ms.push(milliseconds);
             }
-            Some(Said::Counts(counts)) if counts.len() == self.counts.len() && counts != self.counts => {
+            Some(ProgressLine::Counts(counts))
+                if counts.len() == self.counts.len() && counts != self.counts =>
+            {
                 (self.counts, self.changed) = (counts, Instant::now());
             }
-            Some(Said::Ended) => self.ended = true,
+            Some(ProgressLine::Ended) => self.ended = true,
             _ => {}
         }
     }
