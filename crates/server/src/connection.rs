@@ -112,6 +112,7 @@ impl Connection<'_> {
     async fn run(&mut self) -> Result<(), Over> {
         loop {
             let malformed = self.collect().err();
+            self.take_mail();
             if self.requests.is_empty() && malformed.is_none() {
                 self.send().await?;
                 self.receive().await?;
@@ -133,6 +134,14 @@ impl Connection<'_> {
                 self.since_pause = 0;
                 yield_now().await;
             }
+        }
+    }
+
+    /// Adds pushes of other connections to what is sent.
+    fn take_mail(&mut self) {
+        let mailbox = &self.session.client.mailbox;
+        if mailbox.has_mail() {
+            self.out.encoded(mailbox.take());
         }
     }
 
@@ -275,16 +284,18 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Receives more.
+    /// Receives more. Returns early if there is mail.
     async fn receive(&mut self) -> Result<(), Over> {
         self.requests.shrink_to(REQUESTS_KEPT);
         // The end comes first: bytes may be there whenever they are asked for.
-        let end = pin!(self.session.client.end.rung());
+        let client = &self.session.client;
+        let end = pin!(client.end.rung_or(|| client.mailbox.has_mail()));
         match select(end, pin!(self.receiver.fill())).await {
             Either::Right((Ok(received @ 1..), _)) => {
                 self.server.stats().received.add(received as u64);
                 Ok(())
             }
+            Either::Left(_) if !client.end.is_rung() => Ok(()),
             Either::Right((Ok(0) | Err(_), _)) | Either::Left(_) => Err(Over),
         }
     }

@@ -25,6 +25,8 @@ pub(crate) struct Session {
     pub(crate) transaction: RefCell<Option<Transaction>>,
     /// Keys of WATCH. Ordered, because a simulation repeats the order in which they are unwatched.
     pub(crate) watched: RefCell<BTreeMap<Key, Watch>>,
+    /// True while EXEC runs the commands of the transaction.
+    is_in_exec: Cell<bool>,
     /// Memory of queued commands and watched keys since both were empty, in bytes.
     held: Cell<usize>,
 }
@@ -63,6 +65,7 @@ impl Session {
             replies: Cell::new(Replies::On),
             transaction: RefCell::default(),
             watched: RefCell::default(),
+            is_in_exec: Cell::new(false),
             held: Cell::new(0),
         }
     }
@@ -113,6 +116,15 @@ impl Session {
     /// True between MULTI and EXEC.
     pub(crate) fn is_in_transaction(&self) -> bool {
         self.transaction.borrow().is_some()
+    }
+
+    /// True while EXEC runs the commands of the transaction.
+    pub(crate) fn is_in_exec(&self) -> bool {
+        self.is_in_exec.get()
+    }
+
+    pub(crate) fn set_in_exec(&self, is_so: bool) {
+        self.is_in_exec.set(is_so);
     }
 
     /// Notes that it is about to hold these arguments, of a command to queue or as a key to watch.

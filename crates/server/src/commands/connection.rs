@@ -16,7 +16,13 @@ pub(super) const REDIS_VERSION: &str = "7.2.4";
 const USER: &[u8] = b"default";
 
 pub(super) async fn ping(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let is_subscribed = call.session.client.is_subscribed() && call.session.protocol() == Protocol::Two;
     match call.args {
+        [_] | [_, _] if is_subscribed => {
+            call.out.array(2);
+            call.out.bulk("pong");
+            call.out.bulk(call.args.get(1).map_or(&b""[..], |text| text));
+        }
         [_] => call.out.simple("PONG"),
         [_, text] => call.out.bulk(text),
         _ => return Err(Wrong::arity("ping")),
@@ -36,6 +42,8 @@ pub(super) async fn quit(call: &mut Call<'_>) -> Result<(), Wrong> {
 }
 
 pub(super) async fn reset(call: &mut Call<'_>) -> Result<(), Wrong> {
+    call.server.clients().pubsub().leave(&call.session.client);
+    call.out.encoded(call.session.client.mailbox.take());
     call.session.reset(!call.server.settings().has_password());
     call.out.set_protocol(Protocol::Two);
     call.out.simple("RESET");
@@ -204,12 +212,20 @@ fn reply(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
+/// Numbers of the clients that are subscribed to something, or of the others.
+fn of_kind(call: &Call<'_>, is_subscribed: bool) -> Option<Vec<i64>> {
+    let mut clients = call.server.clients().all();
+    clients.retain(|client| client.is_subscribed() == is_subscribed);
+    Some(clients.iter().map(|client| client.id as i64).collect())
+}
+
 fn list(call: &mut Call<'_>) -> Result<(), Wrong> {
     let ids = match (call.args.len(), &*call.word(2)) {
         (2, _) => None,
         (4, "type") => match &*call.word(3) {
-            "normal" => None,
-            "master" | "replica" | "slave" | "pubsub" => Some(Vec::new()),
+            "normal" => of_kind(call, false),
+            "pubsub" => of_kind(call, true),
+            "master" | "replica" | "slave" => Some(Vec::new()),
             other => return Err(Wrong::err(format_args!("Unknown client type '{other}'"))),
         },
         (4.., "id") => {
@@ -257,8 +273,9 @@ fn kill(call: &mut Call<'_>) -> Result<(), Wrong> {
             "laddr" => chosen.retain(|client| client.local.to_string().as_bytes() == value),
             "user" => chosen.retain(|_| value == USER),
             "type" => match &*call.word(at + 1) {
-                "normal" => {}
-                "master" | "replica" | "slave" | "pubsub" => chosen.clear(),
+                "normal" => chosen.retain(|client| !client.is_subscribed()),
+                "pubsub" => chosen.retain(|client| client.is_subscribed()),
+                "master" | "replica" | "slave" => chosen.clear(),
                 other => return Err(Wrong::err(format_args!("Unknown client type '{other}'"))),
             },
             "skipme" => match &*call.word(at + 1) {

@@ -1,5 +1,5 @@
-//! Commands of which each argument behind the name is a command of its own: CLIENT, COMMAND, CONFIG
-//! and OBJECT. Their subcommands, with arity and help.
+//! Commands of which each argument behind the name is a command of its own: CLIENT, COMMAND, CONFIG,
+//! OBJECT and PUBSUB. Their subcommands, with arity and help.
 //!
 //! A subcommand that is unknown or has another number of arguments is refused before its handler
 //! runs, so that EXEC refuses a transaction with it.
@@ -22,7 +22,7 @@ const CLIENT: &[Sub] = &[
         "<ip:port>|<option> <value> [...]",
         "Close connections: ADDR, LADDR, ID, TYPE, USER, SKIPME.",
     ),
-    ("list", -2, "[TYPE normal | ID <id> [...]]", "Return information about connections."),
+    ("list", -2, "[TYPE (normal|pubsub) | ID <id> [...]]", "Return information about connections."),
     ("no-evict", 3, "(ON|OFF)", "Accepted; no connection is evicted."),
     ("no-touch", 3, "(ON|OFF)", "Accepted; accesses are not kept."),
     ("reply", 3, "(ON|OFF|SKIP)", "Choose the replies that are sent."),
@@ -53,6 +53,14 @@ const OBJECT: &[Sub] = &[
     ("refcount", 3, "<key>", "Return 1."),
 ];
 
+const PUBSUB: &[Sub] = &[
+    ("channels", -2, "[<pattern>]", "Return the channels with subscribers."),
+    ("numpat", 2, "", "Return the number of patterns with subscribers."),
+    ("numsub", -2, "[<channel> [...]]", "Return the numbers of subscribers of channels."),
+    ("shardchannels", -2, "[<pattern>]", "Return the shard channels with subscribers."),
+    ("shardnumsub", -2, "[<channel> [...]]", "Return the numbers of subscribers of shard channels."),
+];
+
 /// Subcommands of a command; none if it is no container.
 fn subcommands(id: Id) -> &'static [Sub] {
     match id {
@@ -60,6 +68,7 @@ fn subcommands(id: Id) -> &'static [Sub] {
         Id::Command => COMMAND,
         Id::Config => CONFIG,
         Id::Object => OBJECT,
+        Id::PubSub => PUBSUB,
         _ => &[],
     }
 }
@@ -84,6 +93,16 @@ pub(super) fn check(spec: &Spec, args: &[Vec<u8>]) -> Result<(), Wrong> {
     match if arity < 0 { args.len() >= least } else { args.len() == least } {
         true => Ok(()),
         false => Err(Wrong::arity(&format!("{}|{name}", spec.name))),
+    }
+}
+
+/// Name of a request's command, with that of its subcommand: `client|list`.
+pub(super) fn full_name(spec: &Spec, args: &[Vec<u8>]) -> String {
+    match (subcommands(spec.id), args.get(1)) {
+        ([_, ..], Some(word)) => {
+            format!("{}|{}", spec.name, quoted(&word.to_ascii_lowercase(), QUOTED_AT_MOST))
+        }
+        _ => spec.name.to_owned(),
     }
 }
 

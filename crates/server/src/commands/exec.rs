@@ -84,7 +84,9 @@ pub(super) async fn exec(server: &Server, session: &Session, out: &mut Encoder) 
         access = view;
     }
     let (begin, chosen) = (out.len(), session.db());
+    session.set_in_exec(true);
     let done = run_all(server, session, &queued, &mut access, out).await;
+    session.set_in_exec(false);
     if done.is_err() {
         // Nothing of it has happened.
         out.truncate(begin);

@@ -21,6 +21,7 @@ mod hashes;
 mod keys;
 mod lists;
 mod pace;
+mod pubsub;
 mod server;
 mod sets;
 mod strings;
@@ -29,7 +30,7 @@ mod table;
 mod tests;
 mod transactions;
 
-use crate::resp::{Encoder, Request};
+use crate::resp::{Encoder, Protocol, Request};
 use crate::server::Server;
 use crate::session::{Replies, Session};
 use crate::store::{Access, Key, Kind};
@@ -256,6 +257,16 @@ fn resolve(args: &[Vec<u8>], session: &Session) -> Result<&'static Spec, Wrong> 
         return Err(Wrong::no_auth());
     }
     containers::check(spec, args)?;
+    if session.client.is_subscribed()
+        && session.protocol() == Protocol::Two
+        && !pubsub::is_allowed_while_subscribed(spec.id)
+    {
+        return Err(Wrong::err(format_args!(
+            "Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
+             this context",
+            containers::full_name(spec, args)
+        )));
+    }
     Ok(spec)
 }
 

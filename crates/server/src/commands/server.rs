@@ -6,6 +6,7 @@ use super::table::{Flags, Id, Keys, Spec, TABLE, find};
 use super::{Call, QUOTED_AT_MOST, containers, lower, quoted};
 use crate::numbers::integer;
 use crate::pattern::Pattern;
+use crate::server::Space;
 use crate::wrong::Wrong;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -243,6 +244,7 @@ fn describe(call: &mut Call<'_>, spec: &Spec) {
         (Flags::READONLY, "@read"),
         (Flags::ADMIN, "@admin"),
         (Flags::FAST, "@fast"),
+        (Flags::PUBSUB, "@pubsub"),
     ];
     let mut categories: Vec<_> = categories.into_iter().filter(|(flag, _)| spec.flags.has(*flag)).collect();
     if !spec.flags.has(Flags::FAST) {
@@ -344,7 +346,7 @@ fn of_persistence(call: &Call<'_>) -> Lines {
 }
 
 fn of_stats(call: &Call<'_>) -> Lines {
-    let stats = call.server.stats();
+    let (stats, pubsub) = (call.server.stats(), call.server.clients().pubsub());
     lines([
         ("total_connections_received", stats.connections.get().to_string()),
         ("rejected_connections", stats.rejected.get().to_string()),
@@ -353,6 +355,9 @@ fn of_stats(call: &Call<'_>) -> Lines {
         ("total_net_input_bytes", stats.received.get().to_string()),
         ("total_net_output_bytes", stats.sent.get().to_string()),
         ("evicted_keys", "0".to_owned()),
+        ("pubsub_channels", pubsub.count(Space::Channels).to_string()),
+        ("pubsub_patterns", pubsub.count(Space::Patterns).to_string()),
+        ("pubsubshard_channels", pubsub.count(Space::Shards).to_string()),
     ])
 }
 

@@ -27,6 +27,10 @@ impl Flags {
     pub(crate) const NO_AUTH: Self = Self(16);
     /// Its memory grows with the data.
     pub(crate) const DENY_OOM: Self = Self(32);
+    /// It is about publishing and subscribing.
+    pub(crate) const PUBSUB: Self = Self(128);
+    /// Scripts do not call it.
+    pub(crate) const NO_SCRIPT: Self = Self(256);
     /// A transaction does not queue it.
     pub(crate) const AT_ONCE: Self = Self(64);
 
@@ -48,6 +52,8 @@ impl Flags {
             (Self::ADMIN, "admin"),
             (Self::NO_AUTH, "no_auth"),
             (Self::DENY_OOM, "denyoom"),
+            (Self::PUBSUB, "pubsub"),
+            (Self::NO_SCRIPT, "noscript"),
         ];
         all.into_iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| name).collect()
     }
@@ -156,6 +162,17 @@ macro_rules! for_each_command {
             Quit "quit" -1 (FAST NO_AUTH AT_ONCE) NONE => connection::quit;
             Reset "reset" 1 (FAST NO_AUTH AT_ONCE) NONE => connection::reset;
             Select "select" 2 (FAST) NONE => connection::select;
+
+            // Publishing.
+            PSubscribe "psubscribe" -2 (PUBSUB NO_SCRIPT) NONE => pubsub::psubscribe;
+            PubSub "pubsub" -2 () NONE => pubsub::pubsub;
+            Publish "publish" 3 (PUBSUB FAST) NONE => pubsub::publish;
+            PUnsubscribe "punsubscribe" -1 (PUBSUB NO_SCRIPT) NONE => pubsub::punsubscribe;
+            SPublish "spublish" 3 (PUBSUB FAST) ONE => pubsub::spublish;
+            SSubscribe "ssubscribe" -2 (PUBSUB NO_SCRIPT) EACH => pubsub::ssubscribe;
+            Subscribe "subscribe" -2 (PUBSUB NO_SCRIPT) NONE => pubsub::subscribe;
+            SUnsubscribe "sunsubscribe" -1 (PUBSUB NO_SCRIPT) EACH => pubsub::sunsubscribe;
+            Unsubscribe "unsubscribe" -1 (PUBSUB NO_SCRIPT) NONE => pubsub::unsubscribe;
 
             // The server.
             Command "command" -1 () NONE => server::command;

@@ -163,6 +163,19 @@ impl Encoder {
         self.head(b'*', length as i64);
     }
 
+    /// A push, which is no reply to a request; its elements follow. RESP2: an array.
+    pub(crate) fn push(&mut self, length: usize) {
+        match self.is_three() {
+            true => self.head(b'>', length as i64),
+            false => self.array(length),
+        }
+    }
+
+    /// Adds bytes that are encoded already.
+    pub(crate) fn encoded(&mut self, bytes: Vec<u8>) {
+        self.append(Self { bytes, protocol: self.protocol });
+    }
+
     /// A map; `length` keys follow, each with its value. RESP2: an array of both.
     pub(crate) fn map(&mut self, length: usize) {
         match self.is_three() {
@@ -222,7 +235,7 @@ mod tests {
     #[test]
     fn each_type_in_both_protocols() {
         type Add = fn(&mut Encoder);
-        let cases: [(Add, &str, &str); 11] = [
+        let cases: [(Add, &str, &str); 12] = [
             (|e| e.simple("PONG"), "+PONG\r\n", "+PONG\r\n"),
             (|e| e.integer(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
             (|e| e.integer(0), ":0\r\n", ":0\r\n"),
@@ -230,6 +243,7 @@ mod tests {
             (|e| e.null(), "$-1\r\n", "_\r\n"),
             (|e| e.null_array(), "*-1\r\n", "_\r\n"),
             (|e| e.array(10), "*10\r\n", "*10\r\n"),
+            (|e| e.push(2), "*2\r\n", ">2\r\n"),
             (|e| e.map(2), "*4\r\n", "%2\r\n"),
             (|e| e.set(1), "*1\r\n", "~1\r\n"),
             (|e| e.verbatim("hi"), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),

@@ -17,17 +17,28 @@ impl Bell {
         self.event.notify(usize::MAX);
     }
 
+    /// Wakes all that wait, so that those in [`rung_or`](Self::rung_or) look again. Does not set it.
+    pub(crate) fn wake(&self) {
+        self.event.notify(usize::MAX);
+    }
+
     pub(crate) fn is_rung(&self) -> bool {
         self.rung.load(Ordering::SeqCst)
     }
 
     /// Waits until it is set.
     pub(crate) async fn rung(&self) {
-        while !self.is_rung() {
+        self.rung_or(|| false).await;
+    }
+
+    /// Waits until it is set, or `is_so` returns true. The task that makes it true calls
+    /// [`wake`](Self::wake) afterwards.
+    pub(crate) async fn rung_or(&self, is_so: impl Fn() -> bool) {
+        while !self.is_rung() && !is_so() {
             let listener = self.event.listen();
-            // Ordering: it is looked at again, because it may have rung before the listener was
-            // there.
-            if !self.is_rung() {
+            // Ordering: both are looked at again, because they may have become true before the
+            // listener was there.
+            if !self.is_rung() && !is_so() {
                 listener.await;
             }
         }

@@ -3,6 +3,8 @@
 //! Lock: the list's mutex is held for a look-up or a copy; a client's own for its names.
 
 use super::bell::Bell;
+use super::mailbox::{Mailbox, OutputLimit};
+use super::pubsub::{PubSub, Space, Subscriptions};
 use crate::resp::Protocol;
 use event_listener::Event;
 use parking_lot::Mutex;
@@ -20,6 +22,7 @@ pub(crate) struct Clients {
     last_id: AtomicU64,
     /// Notified when a client leaves.
     left: Event,
+    pubsub: PubSub,
 }
 
 /// The part of a client that other connections see.
@@ -31,8 +34,11 @@ pub(crate) struct Client {
     pub(crate) peer: SocketAddr,
     /// The address that it connected to.
     pub(crate) local: SocketAddr,
-    /// Rung to end the connection.
+    /// Rung to end the connection; woken when the mailbox gets something.
     pub(crate) end: Bell,
+    /// Pushes that its connection has not taken yet.
+    pub(crate) mailbox: Mailbox,
+    pub(super) subscriptions: Subscriptions,
     /// Environment's monotonic time when it connected.
     since: Duration,
     /// Environment's monotonic time of its last command, in nanoseconds.
@@ -63,6 +69,9 @@ pub(crate) struct Connected<'a> {
 
 impl Drop for Connected<'_> {
     fn drop(&mut self) {
+        if self.client.is_subscribed() {
+            self.clients.pubsub.leave(&self.client);
+        }
         self.clients.list.lock().remove(&self.client.id);
         self.clients.left.notify(usize::MAX);
     }
@@ -87,6 +96,8 @@ impl Clients {
             peer,
             local,
             end: Bell::default(),
+            mailbox: Mailbox::default(),
+            subscriptions: Subscriptions::default(),
             since: now,
             last_seen: AtomicU64::new(now.as_nanos() as u64),
             db: AtomicU16::new(0),
@@ -108,6 +119,11 @@ impl Clients {
         self.list.lock().values().filter(|client| !client.end.is_rung()).cloned().collect()
     }
 
+    /// The subscriptions of all clients.
+    pub(crate) fn pubsub(&self) -> &PubSub {
+        &self.pubsub
+    }
+
     /// Waits until no client is connected.
     pub(crate) async fn all_gone(&self) {
         while self.count() > 0 {
@@ -120,6 +136,44 @@ impl Clients {
 }
 
 impl Client {
+    /// Puts a push, whose bytes are those of RESP3, into its mailbox. Ends its connection if that
+    /// has too much in it.
+    pub(crate) fn push(&self, bytes: &[u8], limit: &OutputLimit, now: Duration) {
+        let (mark, rest) = bytes.split_at(bytes.len().min(1));
+        let mark = if self.is_resp3.load(Ordering::Relaxed) { mark } else { b"*" };
+        self.post([mark, rest], limit, now);
+    }
+
+    /// Puts bytes as they are into its mailbox, as [`push`](Self::push) does.
+    pub(crate) fn post(&self, parts: [&[u8]; 2], limit: &OutputLimit, now: Duration) {
+        match self.mailbox.put(parts, limit, now) {
+            true => self.end.wake(),
+            false => self.end.ring(),
+        }
+    }
+
+    /// True if it has a subscription of any kind.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        [Space::Channels, Space::Patterns, Space::Shards].iter().any(|space| self.subscribed(*space) > 0)
+    }
+
+    /// Number of its subscriptions of a kind.
+    pub(crate) fn subscribed(&self, space: Space) -> usize {
+        self.subscriptions.count(space)
+    }
+
+    /// Memory of its subscriptions, in bytes.
+    pub(crate) fn subscribed_bytes(&self) -> usize {
+        self.subscriptions.bytes()
+    }
+
+    /// Its properties as CLIENT LIST has them, a letter each.
+    fn flags(&self) -> String {
+        let all = [('P', self.is_subscribed()), ('x', self.queued.load(Ordering::Relaxed) >= 0)];
+        let flags: String = all.iter().filter(|(_, has)| *has).map(|(flag, _)| *flag).collect();
+        if flags.is_empty() { "N".to_owned() } else { flags }
+    }
+
     /// Notes that it has sent a command.
     pub(crate) fn note_command(&self, name: &'static str, now: Duration) {
         self.last_seen.store(now.as_nanos() as u64, Ordering::Relaxed);
@@ -168,15 +222,19 @@ impl Client {
         let mut line = String::new();
         let _never_fails = write!(
             line,
-            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags=N db={} sub=0 psub=0 ssub=0 multi={} \
-             watch={} cmd={} user=default redir=-1 resp={protocol} lib-name={} lib-ver={}",
+            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} \
+             multi={} watch={} cmd={} user=default redir=-1 resp={protocol} lib-name={} lib-ver={}",
             self.id,
             self.peer,
             self.local,
             text(&names.name),
             now.saturating_sub(self.since).as_secs(),
             now.as_nanos().saturating_sub(self.last_seen.load(Ordering::Relaxed).into()) / 1_000_000_000,
+            self.flags(),
             self.db.load(Ordering::Relaxed),
+            self.subscribed(Space::Channels),
+            self.subscribed(Space::Patterns),
+            self.subscribed(Space::Shards),
             self.queued.load(Ordering::Relaxed),
             self.watched.load(Ordering::Relaxed),
             if names.last_command.is_empty() { "NULL" } else { names.last_command },

@@ -6,11 +6,14 @@
 
 mod bell;
 mod clients;
+mod mailbox;
+mod pubsub;
 mod settings;
 mod stats;
 
 pub(crate) use bell::Bell;
 pub(crate) use clients::{Client, Clients};
+pub(crate) use pubsub::Space;
 pub use settings::AppendSync;
 pub(crate) use settings::Settings;
 pub(crate) use stats::Stats;

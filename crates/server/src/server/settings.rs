@@ -1,7 +1,8 @@
 //! Settings of a running server: what CONFIG GET and CONFIG SET know.
 //!
-//! Lock: the mutex of the password, for a comparison.
+//! Lock: the mutexes of the password and of the limits of pushes, for a comparison or a copy.
 
+use super::mailbox::OutputLimit;
 use crate::numbers::integer;
 use crate::resp::Limits;
 use crate::store::Durability;
@@ -45,11 +46,18 @@ pub(crate) struct Settings {
     request_at_most: AtomicU64,
     has_password: AtomicBool,
     password: Mutex<Vec<u8>>,
+    pubsub_limit: Mutex<OutputLimit>,
 }
 
 /// Settings that CONFIG SET changes, by Redis' names; others that CONFIG GET knows are fixed.
-const CHANGEABLE: [&str; 5] =
-    ["appendfsync", "maxclients", "requirepass", "proto-max-bulk-len", "client-query-buffer-limit"];
+const CHANGEABLE: [&str; 6] = [
+    "appendfsync",
+    "maxclients",
+    "requirepass",
+    "proto-max-bulk-len",
+    "client-query-buffer-limit",
+    "client-output-buffer-limit",
+];
 
 /// Maximum of `maxclients`, which is in its error text.
 const CLIENTS_AT_MOST: i64 = u32::MAX as i64;
@@ -68,6 +76,7 @@ impl Settings {
             request_at_most: AtomicU64::new(limits.request as u64),
             has_password: AtomicBool::new(!password.is_empty()),
             password: Mutex::new(password.as_bytes().to_vec()),
+            pubsub_limit: Mutex::default(),
         }
     }
 
@@ -112,6 +121,11 @@ impl Settings {
         differing == 0 && password.len() == given.len()
     }
 
+    /// Limits of the pushes that wait for a client.
+    pub(crate) fn pubsub_limit(&self) -> OutputLimit {
+        *self.pubsub_limit.lock()
+    }
+
     /// Changeable settings and their values, for CONFIG GET.
     pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
         let limits = self.limits();
@@ -120,6 +134,10 @@ impl Settings {
             "maxclients" => self.max_clients().to_string(),
             "requirepass" => String::from_utf8_lossy(&self.password.lock()).into_owned(),
             "proto-max-bulk-len" => limits.argument.to_string(),
+            "client-output-buffer-limit" => {
+                let OutputLimit { hard, soft, soft_seconds } = self.pubsub_limit();
+                format!("normal 0 0 0 slave 0 0 0 pubsub {hard} {soft} {soft_seconds}")
+            }
             _ => limits.request.to_string(),
         };
         CHANGEABLE.map(|name| (name, value(name))).to_vec()
@@ -171,6 +189,13 @@ impl Settings {
             },
             "proto-max-bulk-len" => memory(&self.argument_at_most),
             "client-query-buffer-limit" => memory(&self.request_at_most),
+            "client-output-buffer-limit" => {
+                let limit = output_limit(&text, self.pubsub_limit()).map_err(Some)?;
+                if does {
+                    *self.pubsub_limit.lock() = limit;
+                }
+                Ok(())
+            }
             "requirepass" => {
                 if does {
                     *self.password.lock() = value.to_vec();
@@ -181,6 +206,29 @@ impl Settings {
             _ => Err(None),
         }
     }
+}
+
+/// Parses `client-output-buffer-limit`: a class of clients and three limits, any number of times.
+/// Returns the limits of pushes, which are `known` if no class is theirs.
+fn output_limit(text: &str, known: OutputLimit) -> Result<OutputLimit, &'static str> {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    if !words.len().is_multiple_of(4) {
+        return Err("Wrong number of arguments in buffer limit configuration.");
+    }
+    let mut limit = known;
+    for class in words.chunks_exact(4) {
+        let wrong = "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
+        let (hard, soft) = (size(class[1]).ok_or(wrong)?, size(class[2]).ok_or(wrong)?);
+        let given = OutputLimit { hard, soft, soft_seconds: class[3].parse().map_err(|_| wrong)? };
+        let is_none = given.hard == 0 && given.soft == 0;
+        match &*class[0].to_ascii_lowercase() {
+            "pubsub" => limit = given,
+            "normal" | "slave" | "replica" if is_none => {}
+            "normal" | "slave" | "replica" => return Err("only the class pubsub can have a limit"),
+            _ => return Err("Invalid client class specified in buffer limit configuration."),
+        }
+    }
+    Ok(limit)
 }
 
 /// Parses a number of bytes with Redis' units: `100mb` has 1024s, `100m` has 1000s.
@@ -211,6 +259,17 @@ mod tests {
         assert_eq!(size("17b"), Some(17));
         assert_eq!(size("x"), None);
         assert_eq!(size("99999999999gb"), None);
+    }
+
+    #[test]
+    fn the_limit_of_pushes_is_that_of_its_class() {
+        let known = OutputLimit::default();
+        let limit = output_limit("normal 0 0 0 pubsub 1mb 2kb 3", known).unwrap();
+        assert_eq!(limit, OutputLimit { hard: 1 << 20, soft: 2 << 10, soft_seconds: 3 });
+        assert_eq!((output_limit("", known), output_limit("slave 0 0 60", known)), (Ok(known), Ok(known)));
+        for wrong in ["pubsub 1", "pubsub x 0 0", "pubsub 0 0 -1", "other 0 0 0", "normal 1 0 0"] {
+            assert!(output_limit(wrong, known).is_err(), "{wrong}");
+        }
     }
 
     #[test]

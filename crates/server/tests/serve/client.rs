@@ -62,7 +62,7 @@ impl Served {
 /// A connection.
 pub(crate) struct Client(BufReader<TcpStream>);
 
-/// A reply. As text: `+OK`, `-ERR why`, `:1`, `"text"`, `nil`, `[a b]`, `{key value}`, `,1.5`.
+/// A reply. As text: `+OK`, `-ERR why`, `:1`, `"text"`, `nil`, `[a b]`, `{key value}`, `(push)`, `,1.5`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
     Line(char, String),
@@ -106,12 +106,19 @@ impl Client {
             }
             '$' | '_' => Reply::Nil,
             '*' if number() < 0 => Reply::Nil,
-            '*' | '~' | '%' => {
+            '*' | '~' | '%' | '>' => {
                 let count = if mark == '%' { 2 * number() } else { number() };
                 Reply::List(mark, (0..count).map(|_| self.reply().expect("an element")).collect())
             }
             mark => Reply::Line(mark, rest.to_owned()),
         })
+    }
+
+    /// Reads the next replies or pushes and compares them.
+    pub(crate) fn expect(&mut self, replies: &[&str]) {
+        for expected in replies {
+            assert_eq!(self.reply().expect("a reply").to_string(), *expected);
+        }
     }
 
     pub(crate) fn call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Reply {
@@ -187,6 +194,7 @@ impl fmt::Display for Reply {
                 let (open, close) = match mark {
                     '*' => ('[', ']'),
                     '~' => ('<', '>'),
+                    '>' => ('(', ')'),
                     _ => ('{', '}'),
                 };
                 let elements: Vec<_> = elements.iter().map(ToString::to_string).collect();

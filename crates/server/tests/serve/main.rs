@@ -10,6 +10,7 @@ mod keys;
 mod lifecycle;
 mod lists;
 mod pipelines;
+mod pubsub;
 mod sets;
 mod strings;
 mod transactions;
