@@ -79,8 +79,12 @@ fn read_all_forms(dir: &Path, restrict: impl FnOnce() + Send) -> Env {
             let task = reactor.spawn(move || async move { read(&e, &file, 79, 5000).await });
             assert_eq!(*task.join().unwrap().unwrap(), *pattern(79, 5000));
             drop(reactor);
-            let dropped = cancellations(&env, dir, true, Duration::from_millis(200), 3);
-            assert!(dropped > 100, "{dropped}");
+            // Until there were enough, because their number within a time depends on the machine.
+            let (mut dropped, mut seed) = (0, 3);
+            while dropped <= 100 {
+                dropped += cancellations(&env, dir, true, Duration::from_millis(200), seed);
+                seed += 100;
+            }
             quiesce(&env);
             assert_eq!(env.io_stats().errors, 0);
             env
