@@ -427,7 +427,7 @@ mod tests {
             drop(go);
             let (tell, told) = mpsc::channel();
             assert!(pool.run(Box::new(move || tell.send(()).unwrap())).is_none(), "no thread counts");
-            let told = told.recv_timeout(Duration::from_secs(30));
+            let told = told.recv_timeout(Duration::from_secs(300));
             assert!(told.is_ok(), "round {round}: the thread is gone, and another cannot be started");
             assert_eq!(pool.shared().state.lock().threads, 1);
         }
