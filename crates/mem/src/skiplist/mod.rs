@@ -43,10 +43,12 @@ mod loom_tests;
 mod sweep;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod together;
 
 use insert::Finger;
 pub use insert::Unlinked;
 pub use sweep::Sweep;
+pub use together::LANES;
 
 /// Maximum number of levels of a tower: with one node in two rising a level, enough for 2^22 nodes;
 /// a longer list is searched a little slower.

@@ -55,6 +55,58 @@ fn a_search_shows_what_it_compares_with_and_ends_when_it_is_told_to() {
     }
 }
 
+/// Compares searches that step in turns with searches one by one.
+fn check_together(list: &List, keys: &[Vec<u8>]) {
+    for keys in keys.chunks(LANES) {
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let found = list.seek_ge_together(&keys);
+        let one_by_one: Vec<_> = keys.iter().map(|key| list.seek_ge(key)).collect();
+        assert_eq!(found[..keys.len()], one_by_one);
+        assert!(found[keys.len()..].iter().all(Option::is_none), "no key, no entry");
+    }
+}
+
+#[test]
+fn searches_that_step_in_turns_find_what_single_ones_find() {
+    let list = list();
+    let key = |n: u32| (n.wrapping_mul(0x9e37_79b1) >> 16).to_be_bytes().to_vec();
+    let sought: Vec<Vec<u8>> = (0..500).map(key).chain([vec![], vec![0xff; 9]]).collect();
+    check_together(&list, &sought);
+    let many = if cfg!(miri) { 64 } else { 5_000 };
+    for n in 0..many {
+        list.link_all([list.prepare(&key(3 * n), &[], b"value")]);
+        if n.is_power_of_two() {
+            check_together(&list, &sought);
+        }
+    }
+    check_together(&list, &sought);
+    assert!(list.seek_ge_together(&[]).iter().all(Option::is_none));
+    let seventeen: Vec<&[u8]> = vec![b""; LANES + 1];
+    assert_eq!(list.seek_ge_together(&seventeen), [list.first(); LANES], "keys beyond the lanes wait");
+}
+
+#[test]
+fn searches_that_step_in_turns_see_entries_of_racing_inserts() {
+    let list = list();
+    let (threads, each) = (2_u32, if cfg!(miri) { 40 } else { 20_000 });
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let list = &list;
+            scope.spawn(move || {
+                let key = |n: u32| (n * threads + thread).reverse_bits().to_be_bytes();
+                for n in 0..each {
+                    list.link_all([list.prepare(&key(n), &[], b"")]);
+                    let mine = [key(n), key(n / 2), key(0)];
+                    let found = list.seek_ge_together(&mine.each_ref().map(|key| &key[..]));
+                    for (key, found) in mine.iter().zip(found) {
+                        assert_eq!(list.key(found.unwrap()), key, "an entry of this thread");
+                    }
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn a_flipped_bit_changes_one_byte_of_one_entry() {
     let mut list = list();

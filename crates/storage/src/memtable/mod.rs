@@ -36,6 +36,7 @@ use karst_format::comparator::Comparator;
 use karst_format::ids::FileNumber;
 use karst_format::key::{self, SeqNo, ValueType};
 use karst_lsm::range_del::{Fragments, RangeTombstone};
+pub use karst_mem::skiplist::LANES;
 use karst_mem::skiplist::{KeyOrder, Position, SkipList, Sweep, Unlinked};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -45,6 +46,9 @@ use tombstones::Tombstones;
 pub use protection::{Protection, pair as pair_checksum};
 pub use seal::Seal;
 pub use stored::stored_kind;
+
+/// Number of entries from which a memtable is larger than a processor's own caches.
+const WARMED_FROM: usize = 8192;
 
 /// Orders internal keys by a comparator.
 #[derive(Clone, Debug)]
@@ -395,6 +399,19 @@ impl MemTable {
             self.filter.as_ref().is_none_or(|filter| filter.may_hold(self.comparator.bare(user_key)));
         let next = if may_hold { self.seek_ge(seek_key)? } else { None };
         Ok(Entries { memtable: self, user_key, next })
+    }
+
+    /// Returns true if [`warm`](Self::warm) saves time. It does not in a small memtable, which is in
+    /// the processor's caches, nor with a filter, at which the search for an absent key ends.
+    #[inline]
+    pub fn gains_from_warming(&self) -> bool {
+        self.filter.is_none() && self.list.len() >= WARMED_FROM
+    }
+
+    /// Reads for up to [`LANES`] internal keys at the same time what [`entries_of`](Self::entries_of)
+    /// reads for each, so that calls for them find it in the processor's caches.
+    pub fn warm(&self, seek_keys: &[&[u8]]) {
+        let _only_read = self.list.seek_ge_together(seek_keys);
     }
 
     /// Returns the sequence number of the newest range tombstone over `user_key` that is visible at
