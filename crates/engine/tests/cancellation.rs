@@ -120,6 +120,8 @@ struct Tally {
     given_up: u64,
     right: u64,
     failed: u64,
+    /// Reads of storage that were in flight when nobody waited for them any more.
+    abandoned: u64,
 }
 
 impl Tally {
@@ -127,6 +129,7 @@ impl Tally {
         self.given_up += other.given_up;
         self.right += other.right;
         self.failed += other.failed;
+        self.abandoned += other.abandoned;
     }
 }
 
@@ -336,7 +339,7 @@ fn load(
     tasks.into_iter().for_each(|task| tally.add(task.join().unwrap()));
     drop(reactor);
     quiesce(&env);
-    assert!(env.io_stats().abandoned > 0 || tally.given_up == 0, "{:?}", env.io_stats());
+    tally.abandoned = env.io_stats().abandoned;
     // Checked before and after closing: few open tables pin and unpin blocks at any time, but reads
     // pin none by now.
     drop(subject);
@@ -364,21 +367,29 @@ fn nothing_leaks_and_every_result_is_right() {
     let direct = || Options::new().db(|db| db.use_direct_reads = true);
     let span = if long() { Duration::from_secs(10) } else { Duration::from_millis(700) };
     let path = directory.path();
-    let runs = [
-        ("no cache", load(path, posix(), metadata_in_cache(), 0, span, None)),
-        ("small cache", load(path, posix(), metadata_in_cache(), 60_000, span, None)),
-        ("direct", load(path, posix(), direct(), 0, span, None)),
-        ("slow, no cache", load(path, slow(), metadata_in_cache(), 0, span, None)),
-        ("slow, small cache", load(path, slow(), Options::new(), 60_000, span, None)),
-        ("faults", load(path, faulty.clone(), metadata_in_cache(), 30_000, span, Some(faulty.between()))),
+    let faulted = || load(path, faulty.clone(), metadata_in_cache(), 30_000, span, Some(faulty.between()));
+    let runs: [(&str, &dyn Fn() -> Tally); 6] = [
+        ("no cache", &|| load(path, posix(), metadata_in_cache(), 0, span, None)),
+        ("small cache", &|| load(path, posix(), metadata_in_cache(), 60_000, span, None)),
+        ("direct", &|| load(path, posix(), direct(), 0, span, None)),
+        ("slow, no cache", &|| load(path, slow(), metadata_in_cache(), 0, span, None)),
+        ("slow, small cache", &|| load(path, slow(), Options::new(), 60_000, span, None)),
+        ("faults", &faulted),
     ];
     let mut all = Tally::default();
-    for (name, tally) in runs {
-        println!("{name}: {tally:?}");
-        assert!(tally.given_up > 0 && tally.right > 0, "{name}: {tally:?}");
+    for (name, run) in runs {
+        // Until enough has happened, because the number of reads in a span depends on the machine.
+        let mut tally = Tally::default();
+        while tally.given_up == 0
+            || tally.right == 0
+            || tally.abandoned == 0
+            || (name == "faults" && tally.failed == 0)
+        {
+            tally.add(run());
+            println!("{name}: {tally:?}");
+        }
         all.add(tally);
     }
-    assert!(all.failed > 0, "no fault came through: {all:?}");
     if long() {
         assert!(all.given_up >= 6 * 10 * 1000, "{all:?}");
     }
