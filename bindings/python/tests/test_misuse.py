@@ -170,12 +170,15 @@ def test_an_iteration_that_is_given_up_lets_go(db):
                 break
         assert seen == 200
 
+        begun = asyncio.Event()
+
         async def all_of_them():
             async for _ in db.items_async():
+                begun.set()
                 await asyncio.sleep(0)
 
         task = asyncio.create_task(all_of_them())
-        await asyncio.sleep(0.001)
+        await begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
