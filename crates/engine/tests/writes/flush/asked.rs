@@ -63,6 +63,9 @@ fn families_are_flushed_in_one_change_if_that_is_asked_for() {
     }
 }
 
+/// Number of batches that a writer may be ahead of the flushes.
+const AHEAD: u64 = 1_000;
+
 /// A crash leaves equal entries in both families, although no log has any of them.
 #[test]
 fn what_is_flushed_together_is_of_one_moment_beside_writers() {
@@ -71,7 +74,7 @@ fn what_is_flushed_together_is_of_one_moment_beside_writers() {
     let options = Options::new().env(env.clone()).db(|db| db.create_if_missing = true);
     let db = Db::open("/db", &options).unwrap();
     let other = db.create_column_family("other", &options).unwrap();
-    let (ended, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (ended, written, flushed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let copies = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let unlogged = WriteOptions { disable_wal: true, ..WriteOptions::default() };
@@ -81,18 +84,23 @@ fn what_is_flushed_together_is_of_one_moment_beside_writers() {
                 batch.put_cf(&other, format!("{number:06}"), "v").unwrap();
                 db.write(&unlogged, &batch).unwrap();
                 written.store(number + 1, Ordering::Relaxed);
+                // Not far ahead, because all copies are read afterwards, and would be the larger the
+                // longer a flush takes on this machine.
+                while number > flushed.load(Ordering::Relaxed) + AHEAD && !ended.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
             }
         });
         let flusher = scope.spawn(|| {
-            let (mut copies, mut flushed) = (Vec::new(), 0);
+            let mut copies = Vec::new();
             for round in 0..40 {
-                while written.load(Ordering::Relaxed) == flushed {
+                while written.load(Ordering::Relaxed) == flushed.load(Ordering::Relaxed) {
                     std::thread::yield_now();
                 }
-                flushed = written.load(Ordering::Relaxed);
+                flushed.store(written.load(Ordering::Relaxed), Ordering::Relaxed);
                 let wait = round % 3 != 0;
                 let how = FlushOptions { wait, ..TOGETHER() };
                 db.flush_cfs(&how, &[db.default_column_family(), &other]).unwrap();
