@@ -44,13 +44,22 @@ fn passes(db: &Path, args: &[&str]) -> Value {
     report
 }
 
-/// Repeats runs and returns their reports, until `enough` holds: the number of operations per run
-/// depends on the machine.
-fn passes_until(db: &Path, args: &[&str], enough: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+/// Repeats runs of `lives` lives and returns their reports, until `enough` holds: the number of
+/// operations per run depends on the machine. Lives of `life_ms` milliseconds at first, and of longer
+/// ones from the fifth run on, because a busy machine may need a short life for its opening alone.
+fn passes_until(
+    db: &Path,
+    args: &[&str],
+    (lives, life_ms): (usize, usize),
+    enough: impl Fn(&[Value]) -> bool,
+) -> Vec<Value> {
     let mut reports = Vec::new();
     while !enough(&reports) {
         assert!(reports.len() < 30, "{reports:?}");
-        reports.push(passes(db, args));
+        let life_ms = life_ms * (1 + reports.len() / 4);
+        let (duration, interval) =
+            (format!("-duration={}ms", lives * life_ms), format!("-interval={life_ms}ms"));
+        reports.push(passes(db, &[args, &[&duration, &interval]].concat()));
     }
     reports
 }
@@ -87,9 +96,8 @@ fn kills_and_reopenings_pass_and_a_later_run_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db");
     // Only the last life is closed, because with few random lives almost all could be.
-    let args = ["-duration=5s", "-interval=700ms", "-close_one_in=0"];
     let names = ["operations", "batches", "scans", "entries_checked_in_reads", "keys_verified_after_opening"];
-    let reports = passes_until(&db, &args, |reports| {
+    let reports = passes_until(&db, &["-close_one_in=0"], (7, 700), |reports| {
         let killed: u64 = reports.iter().map(|report| report["killed"].as_u64().unwrap()).sum();
         killed >= 3 && all_done(reports, &names)
     });
@@ -109,10 +117,10 @@ fn kills_and_reopenings_pass_and_a_later_run_goes_on() {
 fn copies_and_ingested_files_are_what_they_must_be() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db");
-    let often = ["-checkpoint_one_in=60", "-backup_one_in=120", "-ingest_external_file_one_in=10"];
-    let lives = ["-duration=6s", "-interval=1s", "-close_one_in=3"];
+    let often =
+        ["-checkpoint_one_in=60", "-backup_one_in=120", "-ingest_external_file_one_in=10", "-close_one_in=3"];
     let names = ["checkpoints", "backups", "batches_ingested_as_files"];
-    passes_until(&db, &[&often[..], &lives[..]].concat(), |reports| all_done(reports, &names));
+    passes_until(&db, &often, (6, 1000), |reports| all_done(reports, &names));
     let mut left: Vec<String> = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -138,8 +146,8 @@ fn families_of_one_lane_and_whole_copies_are_what_they_must_be() {
         "-bulk_load_one_in=100",
         "-whole_copy_one_in=2",
         "-restore_in_place_one_in=2",
+        "-close_one_in=3",
     ];
-    let lives = ["-duration=6s", "-interval=1s", "-close_one_in=3"];
     let names = [
         "column_families_imported",
         "column_families_clipped",
@@ -149,7 +157,7 @@ fn families_of_one_lane_and_whole_copies_are_what_they_must_be() {
         "whole_copies_verified",
         "backups_restored_in_place",
     ];
-    passes_until(&db, &[&often[..], &lives[..]].concat(), |reports| all_done(reports, &names));
+    passes_until(&db, &often, (6, 1000), |reports| all_done(reports, &names));
 }
 
 /// Manipulations are found and named: a changed value, an entry that was never written, and a
