@@ -12,7 +12,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Time limit that only a wait without end reaches.
-const FOREVER: Duration = Duration::from_secs(60);
+const FOREVER: Duration = Duration::from_secs(600);
 const PATH: &str = "/db";
 
 static ARMED: AtomicBool = AtomicBool::new(false);

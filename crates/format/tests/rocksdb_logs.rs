@@ -174,7 +174,7 @@ fn logs_of_a_killed_process() {
         let started = Command::new("db_bench")
             .args([format!("-db={}", db.display()), options])
             .args(["-benchmarks=fillrandom", "-num=100000000", "-value_size=200", "-batch_size=2"])
-            .args(["-duration=60", "-benchmark_write_rate_limit=3000000"])
+            .args(["-duration=600", "-benchmark_write_rate_limit=3000000"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();

@@ -21,7 +21,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 /// Time limit that only a wait without end reaches.
-const FOREVER: Duration = Duration::from_secs(120);
+const FOREVER: Duration = Duration::from_secs(600);
 
 const TASKS: u64 = 32;
 const ROUNDS: u64 = 20;
