@@ -18,6 +18,8 @@
 //! - A connection with endless requests lets others run after [`WINDOW`] of them, and is ended in
 //!   between.
 
+mod waiting;
+
 use crate::commands::{self, Company, company};
 use crate::resp::{Encoder, Limits, Malformed, Parser, Request};
 use crate::server::Server;
@@ -33,6 +35,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::slice::IterMut;
 use std::time::Duration;
+use waiting::Early;
 
 /// Maximum number of requests of a window.
 const WINDOW: usize = 128;
@@ -73,6 +76,7 @@ pub(crate) async fn serve(server: Server, stream: Stream, local: SocketAddr) {
         session,
         receiver,
         sender,
+        early: Early::default(),
         parser: Parser::default(),
         out: Encoder::default(),
         requests: Vec::new(),
@@ -90,6 +94,8 @@ struct Connection<'a> {
     session: Session,
     receiver: Receiver,
     sender: Sender,
+    /// What was received while a command waited.
+    early: Early,
     parser: Parser,
     out: Encoder,
     /// Requests of the window.
@@ -154,8 +160,10 @@ impl Connection<'_> {
             let (request, company) = match self.ahead.take() {
                 Some(ahead) => ahead,
                 None => {
-                    let (consumed, request) = self.parser.parse(self.receiver.buffered(), &limits)?;
-                    self.receiver.consume(consumed);
+                    self.early.go_on(&mut self.receiver);
+                    let input = self.early.or(self.receiver.buffered());
+                    let (consumed, request) = self.parser.parse(input, &limits)?;
+                    self.early.consume(consumed, &mut self.receiver);
                     bytes += consumed;
                     let Some(request) = request else { break };
                     let company = company(&request, &self.session);
@@ -181,7 +189,7 @@ impl Connection<'_> {
         self.since_pause += requests.len();
         match (&mut requests[..], self.company) {
             ([], _) => {}
-            ([request], _) => self.carry_out_one(request).await,
+            ([request], _) => self.carry_out_one(request).await?,
             (run, Company::Readers) => self.carry_out_readers(run).await?,
             (run, Company::Writers | Company::Alone) => self.carry_out_writers(run).await?,
         }
@@ -193,22 +201,33 @@ impl Connection<'_> {
         Ok(())
     }
 
-    async fn carry_out_one(&mut self, request: &mut Request) {
+    async fn carry_out_one(&mut self, request: &mut Request) -> Result<(), Over> {
         let before = self.out.len();
-        commands::execute(self.server, &self.session, request, &mut self.out).await;
+        let waiting = commands::execute(self.server, &self.session, request, &mut self.out).await;
         self.session.tell_state();
-        match self.session.replies.get() {
-            Replies::On => {}
-            Replies::Off => self.out.truncate(before),
-            Replies::SkipNext => {
-                self.out.truncate(before);
-                self.session.replies.set(Replies::Skip);
-            }
-            Replies::Skip => {
-                self.out.truncate(before);
-                self.session.replies.set(Replies::On);
+        let is_replied = self.is_replied();
+        if !is_replied {
+            self.out.truncate(before);
+        }
+        if let Some(waiting) = waiting {
+            let reply = self.wait(waiting, request).await?;
+            if is_replied {
+                self.out.append(reply);
             }
         }
+        Ok(())
+    }
+
+    /// True if the client gets the reply of the command that has run.
+    fn is_replied(&self) -> bool {
+        let replies = &self.session.replies;
+        match replies.get() {
+            Replies::On => return true,
+            Replies::Off => {}
+            Replies::SkipNext => replies.set(Replies::Skip),
+            Replies::Skip => replies.set(Replies::On),
+        }
+        false
     }
 
     /// Carries out requests that only read, several at the same time.

@@ -5,9 +5,13 @@
 //! Checked: writes acknowledged under `always` survive every life; no two acknowledged INCRs gave
 //! one number, and the counter is what they and the unanswered ones allow; a transaction is there
 //! as a whole or not at all; equal seeds give equal histories. Without faults: what one client
-//! costs the others, and how the end comes to clients that are slow or never pause.
+//! costs the others, how the end comes to clients that are slow or never pause, and in [`blocking`]
+//! that elements reach those who wait for them.
 //!
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` this number of seeds from there on.
+
+#[path = "simulation/blocking.rs"]
+mod blocking;
 
 use futures_util::StreamExt;
 use futures_util::future::join;
@@ -316,7 +320,15 @@ fn served<T: 'static, F>(clients: impl FnOnce(Env, SocketAddr, Server, Tasks) ->
 where
     F: Future<Output = T> + 'static,
 {
-    let simulation = Simulation::new(1);
+    served_by(1, clients)
+}
+
+/// [`served`] with the simulation of a seed.
+fn served_by<T: 'static, F>(seed: u64, clients: impl FnOnce(Env, SocketAddr, Server, Tasks) -> F) -> T
+where
+    F: Future<Output = T> + 'static,
+{
+    let simulation = Simulation::new(seed);
     let env = simulation.env().clone();
     let served = async move {
         let clock = env.clone();

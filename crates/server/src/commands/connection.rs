@@ -177,9 +177,25 @@ pub(super) async fn client(call: &mut Call<'_>) -> Result<(), Wrong> {
         ("no-evict" | "no-touch", 3) if call.is(2, "on") || call.is(2, "off") => call.out.ok(),
         ("no-evict" | "no-touch", 3) => return Err(Wrong::syntax()),
         ("tracking", 3) if call.is(2, "off") => call.out.ok(),
+        ("unblock", _) => unblock(call)?,
         ("help", _) => containers::help(call, Id::Client),
         _ => return Err(Wrong::syntax()),
     }
+    Ok(())
+}
+
+fn unblock(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let by_error = match call.args {
+        [_, _, _] => false,
+        [_, _, _, _] if call.is(3, "timeout") => false,
+        [_, _, _, _] if call.is(3, "error") => true,
+        [_, _, _, _] => return Err(Wrong::err("CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+        _ => return Err(Wrong::syntax()),
+    };
+    let id = integer(&call.args[2]).ok_or(Wrong::not_an_integer())?;
+    let clients = call.server.clients().all();
+    let client = clients.iter().find(|client| client.id as i64 == id);
+    call.out.integer(client.is_some_and(|client| client.unblock(by_error)).into());
     Ok(())
 }
 

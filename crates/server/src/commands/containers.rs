@@ -28,6 +28,7 @@ const CLIENT: &[Sub] = &[
     ("reply", 3, "(ON|OFF|SKIP)", "Choose the replies that are sent."),
     ("setinfo", 4, "<option> <value>", "Set LIB-NAME or LIB-VER."),
     ("setname", 3, "<name>", "Name the connection."),
+    ("unblock", -3, "<id> [TIMEOUT|ERROR]", "End the wait of a connection's command."),
     ("tracking", -3, "OFF", "Accepted; ON is not served."),
 ];
 

@@ -87,6 +87,7 @@ pub(super) async fn exec(server: &Server, session: &Session, out: &mut Encoder) 
     session.set_in_exec(true);
     let done = run_all(server, session, &queued, &mut access, out).await;
     session.set_in_exec(false);
+    access.unlock().wait().await;
     if done.is_err() {
         // Nothing of it has happened.
         out.truncate(begin);

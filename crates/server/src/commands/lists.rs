@@ -1,4 +1,4 @@
-//! Lists, without the commands that block.
+//! Lists; the commands that wait are in `blocking`.
 
 use super::Call;
 use crate::numbers::integer_argument;
@@ -178,8 +178,9 @@ pub(super) async fn insert(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn side(word: &str) -> Result<Side, Wrong> {
-    match word {
+/// Parses the name of an end.
+pub(super) fn side(word: &[u8]) -> Result<Side, Wrong> {
+    match &*super::lower(word) {
         "left" => Ok(Side::Left),
         "right" => Ok(Side::Right),
         _ => Err(Wrong::syntax()),
@@ -191,7 +192,7 @@ pub(super) async fn pop_push(call: &mut Call<'_>) -> Result<(), Wrong> {
 }
 
 pub(super) async fn move_to(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let (from, to) = (side(&call.word(3))?, side(&call.word(4))?);
+    let (from, to) = (side(&call.args[3])?, side(&call.args[4])?);
     move_element(call, from, to).await
 }
 
@@ -202,11 +203,22 @@ async fn move_element(call: &mut Call<'_>, taken: Side, given: Side) -> Result<(
         call.out.null();
         return Ok(());
     }
-    if call.access.kind(&to).await?.is_some_and(|kind| kind != LIST) {
+    move_between(call, &from, &to, taken, given).await
+}
+
+/// Moves an element of a list that is there.
+pub(super) async fn move_between(
+    call: &mut Call<'_>,
+    from: &Key,
+    to: &Key,
+    taken: Side,
+    given: Side,
+) -> Result<(), Wrong> {
+    if call.access.kind(to).await?.is_some_and(|kind| kind != LIST) {
         return Err(Wrong::wrong_type());
     }
-    let values = call.access.list_pop(&from, taken, 1).await?;
-    call.access.list_push(&to, given, &values).await?;
+    let values = call.access.list_pop(from, taken, 1).await?;
+    call.access.list_push(to, given, &values).await?;
     call.out.optional_bulk(values.first());
     Ok(())
 }
@@ -263,34 +275,53 @@ pub(super) async fn positions(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-pub(super) async fn pop_many(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let count = integer_argument(&call.args[1]).ok().and_then(|count| usize::try_from(count).ok());
+/// Arguments of LMPOP and BLMPOP.
+pub(super) struct ManyPop {
+    /// Which arguments are keys.
+    pub(super) keys: Range<usize>,
+    pub(super) side: Side,
+    /// Maximum number of elements.
+    pub(super) most: u64,
+}
+
+/// Parses the arguments from the number of keys on, which is the argument `at`.
+pub(super) fn many_pop(args: &[Vec<u8>], at: usize) -> Result<ManyPop, Wrong> {
+    let count = integer_argument(&args[at]).ok().and_then(|count| usize::try_from(count).ok());
     let count = count.filter(|count| *count > 0).ok_or(Wrong::err("numkeys should be greater than 0"))?;
-    if count > call.args.len() - 3 {
+    if count > args.len() - at - 2 {
         return Err(Wrong::syntax());
     }
-    let rest = 2 + count;
-    let side = side(&call.word(rest))?;
-    let most = match &call.args[rest + 1..] {
+    let rest = at + 1 + count;
+    let side = side(&args[rest])?;
+    let most = match &args[rest + 1..] {
         [] => 1,
-        [_, most] if call.is(rest + 1, "count") => {
+        [word, most] if word.eq_ignore_ascii_case(b"count") => {
             let most = integer_argument(most).ok().and_then(|most| u64::try_from(most).ok());
             most.filter(|most| *most > 0).ok_or(Wrong::err("count should be greater than 0"))?
         }
         _ => return Err(Wrong::syntax()),
     };
-    let keys: Vec<Key> = call.keys(2..rest);
-    for (key, name) in keys.iter().zip(&call.args[2..rest]) {
-        if call.access.length(key, LIST).await? > 0 {
-            let values = call.access.list_pop(key, side, most).await?;
-            call.out.array(2);
-            call.out.bulk(name);
-            call.out.array(values.len());
-            values.iter().for_each(|value| call.out.bulk(value));
-            return Ok(());
+    Ok(ManyPop { keys: at + 1..rest, side, most })
+}
+
+pub(super) async fn pop_many(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let ManyPop { keys, side, most } = many_pop(call.args, 1)?;
+    for key in call.keys(keys) {
+        if call.access.length(&key, LIST).await? > 0 {
+            return pop_from(call, &key, side, most).await;
         }
     }
     call.out.null_array();
+    Ok(())
+}
+
+/// Pops elements of a list that is there, and replies with its key and them.
+pub(super) async fn pop_from(call: &mut Call<'_>, key: &Key, side: Side, most: u64) -> Result<(), Wrong> {
+    let values = call.access.list_pop(key, side, most).await?;
+    call.out.array(2);
+    call.out.bulk(&key.name);
+    call.out.array(values.len());
+    values.iter().for_each(|value| call.out.bulk(value));
     Ok(())
 }
 

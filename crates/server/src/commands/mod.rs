@@ -11,6 +11,7 @@
 //!
 //! A new command is a row of the table and a handler in the file of its group.
 
+mod blocking;
 mod collections;
 mod connection;
 mod containers;
@@ -35,6 +36,7 @@ use crate::server::Server;
 use crate::session::{Replies, Session};
 use crate::store::{Access, Key, Kind};
 use crate::wrong::Wrong;
+pub(crate) use blocking::{Waiting, give_up, resume};
 use dispatch::run;
 pub(crate) use gets::{execute_gets, gets};
 use karstdb::io::report;
@@ -139,6 +141,7 @@ pub(crate) fn company(request: &[Vec<u8>], session: &Session) -> Company {
     }
     match resolve(request, session) {
         Ok(spec) if spec.flags.has(Flags::READONLY) => Company::Readers,
+        Ok(spec) if spec.flags.has(Flags::BLOCKING) => Company::Alone,
         Ok(spec) if spec.flags.has(Flags::WRITE) && spec.keys != Keys::All => Company::Writers,
         Ok(_) | Err(_) => Company::Alone,
     }
@@ -156,6 +159,18 @@ pub(crate) async fn execute_writers(
     let resolved = || requests.iter().filter_map(|args| Some((resolve(args, session).ok()?, args)));
     let keys: Vec<Key> = resolved().flat_map(|(spec, args)| spec.keys(args, session.db())).collect();
     let mut access = server.store().change(&keys).await;
+    if access.are_awaited(&keys) {
+        // Those who wait for one of the keys are served before the next command.
+        drop(access);
+        for (spec, args) in resolved() {
+            server.stats().commands.add(1);
+            let before = out.len();
+            if let Err(wrong) = perform_one(spec, server, session, args, out).await {
+                fail(server, out, before, 1, Some(wrong));
+            }
+        }
+        return;
+    }
     // Beginning and number of the replies of what is not committed.
     let (mut begin, mut replies) = (out.len(), 0);
     for (spec, args) in resolved() {
@@ -181,8 +196,18 @@ pub(crate) async fn execute_writers(
         fail(server, out, begin, replies, lost);
         (begin, replies) = (out.len(), 0);
     }
-    let lost = access.commit(server.settings().durability()).await.err();
+    let lost = commit(server, access).await.err();
     fail(server, out, begin, replies, lost);
+}
+
+/// Commits, unlocks the keys, and waits until those who waited for them have taken what they could.
+///
+/// # Errors
+/// Those of [`Access::commit`].
+async fn commit(server: &Server, mut access: Access) -> Result<(), Wrong> {
+    let committed = access.commit(server.settings().durability()).await;
+    access.unlock().wait().await;
+    committed
 }
 
 /// Puts an error, if there is one, in place of the last `replies`, which begin at `begin`.
@@ -195,19 +220,26 @@ fn fail(server: &Server, out: &mut Encoder, begin: usize, replies: u64, lost: Op
 }
 
 /// Carries out a request, and adds its reply, except to one of HTTP. A transaction that queues the
-/// request takes its arguments.
-pub(crate) async fn execute(server: &Server, session: &Session, args: &mut Request, out: &mut Encoder) {
+/// request takes its arguments. A command that has to wait is returned, and has no reply yet.
+pub(crate) async fn execute(
+    server: &Server,
+    session: &Session,
+    args: &mut Request,
+    out: &mut Encoder,
+) -> Option<Waiting> {
     if is_of_http(&args[0]) {
         report!(warn, peer = %session.client.peer, "a client speaks HTTP; its connection is closed");
         session.close();
-        return;
+        return None;
     }
     let before = out.len();
     server.stats().commands.add(1);
-    if let Err(wrong) = perform(server, session, args, out).await {
-        server.stats().errors.add(1);
-        out.truncate(before);
-        out.error(&wrong);
+    match perform(server, session, args, out).await {
+        Ok(waiting) => waiting,
+        Err(wrong) => {
+            fail(server, out, before, 1, Some(wrong));
+            None
+        }
     }
 }
 
@@ -216,17 +248,33 @@ async fn perform(
     session: &Session,
     args: &mut Request,
     out: &mut Encoder,
-) -> Result<(), Wrong> {
+) -> Result<Option<Waiting>, Wrong> {
     let spec = resolve(args, session).inspect_err(|_| session.refuse_transaction())?;
-    session.client.note_command(spec.name, server.env().now());
     if session.is_in_transaction() {
+        session.client.note_command(spec.name, server.env().now());
         if spec.id == Id::Exec {
-            return exec::exec(server, session, out).await;
+            return exec::exec(server, session, out).await.map(|()| None);
         }
         if !spec.flags.has(Flags::AT_ONCE) {
-            return exec::queue(spec, server, session, args, out);
+            return exec::queue(spec, server, session, args, out).map(|()| None);
         }
     }
+    if spec.flags.has(Flags::BLOCKING) {
+        session.client.note_command(spec.name, server.env().now());
+        return blocking::begin(spec, server, session, args, out).await;
+    }
+    perform_one(spec, server, session, args, out).await.map(|()| None)
+}
+
+/// Carries out a command that does not wait, outside of a transaction.
+async fn perform_one(
+    spec: &Spec,
+    server: &Server,
+    session: &Session,
+    args: &[Vec<u8>],
+    out: &mut Encoder,
+) -> Result<(), Wrong> {
+    session.client.note_command(spec.name, server.env().now());
     let mut access = match spec.flags.has(Flags::WRITE) {
         false => server.store().view(server.store().now()),
         true if spec.keys == Keys::All => server.store().change_all().await,
@@ -235,7 +283,7 @@ async fn perform(
     let mut call = Call { args, session, access: &mut access, out, server };
     run(spec.id, &mut call).await?;
     match spec.flags.has(Flags::WRITE) {
-        true => access.commit(server.settings().durability()).await,
+        true => commit(server, access).await,
         false => Ok(()),
     }
 }

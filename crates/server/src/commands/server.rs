@@ -245,6 +245,7 @@ fn describe(call: &mut Call<'_>, spec: &Spec) {
         (Flags::ADMIN, "@admin"),
         (Flags::FAST, "@fast"),
         (Flags::PUBSUB, "@pubsub"),
+        (Flags::BLOCKING, "@blocking"),
     ];
     let mut categories: Vec<_> = categories.into_iter().filter(|(flag, _)| spec.flags.has(*flag)).collect();
     if !spec.flags.has(Flags::FAST) {
@@ -318,7 +319,7 @@ fn of_clients(call: &Call<'_>) -> Lines {
     lines([
         ("connected_clients", call.server.clients().count().to_string()),
         ("maxclients", call.server.settings().max_clients().to_string()),
-        ("blocked_clients", "0".to_owned()),
+        ("blocked_clients", call.server.clients().blocked().to_string()),
     ])
 }
 

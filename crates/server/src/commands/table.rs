@@ -29,6 +29,8 @@ impl Flags {
     pub(crate) const DENY_OOM: Self = Self(32);
     /// It is about publishing and subscribing.
     pub(crate) const PUBSUB: Self = Self(128);
+    /// It may wait for an element of its keys, outside of a transaction.
+    pub(crate) const BLOCKING: Self = Self(512);
     /// Scripts do not call it.
     pub(crate) const NO_SCRIPT: Self = Self(256);
     /// A transaction does not queue it.
@@ -54,6 +56,7 @@ impl Flags {
             (Self::DENY_OOM, "denyoom"),
             (Self::PUBSUB, "pubsub"),
             (Self::NO_SCRIPT, "noscript"),
+            (Self::BLOCKING, "blocking"),
         ];
         all.into_iter().filter(|(flag, _)| self.has(*flag)).map(|(_, name)| name).collect()
     }
@@ -185,6 +188,8 @@ macro_rules! for_each_command {
             Shutdown "shutdown" -1 (ADMIN) NONE => server::shutdown;
             SwapDb "swapdb" 3 (WRITE FAST) Keys::All => server::swap_db;
             Time "time" 1 (FAST) NONE => server::time;
+            Wait "wait" 3 (NO_SCRIPT) NONE => blocking::wait;
+            WaitAof "waitaof" 4 (NO_SCRIPT) NONE => blocking::wait_aof;
 
             // Strings.
             Append "append" 3 (WRITE DENY_OOM FAST) ONE => strings::append;
@@ -271,6 +276,11 @@ macro_rules! for_each_command {
             SUnionStore "sunionstore" -3 (WRITE DENY_OOM) EACH => sets::union_store;
 
             // Lists.
+            BlMove "blmove" 6 (WRITE DENY_OOM NO_SCRIPT BLOCKING) TWO => blocking::at_once;
+            BlMPop "blmpop" -5 (WRITE BLOCKING) Keys::Counted(2) => blocking::at_once;
+            BlPop "blpop" -3 (WRITE NO_SCRIPT BLOCKING) Keys::Range(1, -2, 1) => blocking::at_once;
+            BRPop "brpop" -3 (WRITE NO_SCRIPT BLOCKING) Keys::Range(1, -2, 1) => blocking::at_once;
+            BRPopLPush "brpoplpush" 4 (WRITE DENY_OOM NO_SCRIPT BLOCKING) TWO => blocking::at_once;
             LIndex "lindex" 3 (READONLY) ONE => lists::index;
             LInsert "linsert" 5 (WRITE DENY_OOM) ONE => lists::insert;
             LLen "llen" 2 (READONLY FAST) ONE => lists::length;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The connected clients, by their numbers.
@@ -39,6 +39,8 @@ pub(crate) struct Client {
     /// Pushes that its connection has not taken yet.
     pub(crate) mailbox: Mailbox,
     pub(super) subscriptions: Subscriptions,
+    /// One of [`FREE`], [`BLOCKED`], [`BY_TIMEOUT`] and [`BY_ERROR`].
+    block: AtomicU8,
     /// Environment's monotonic time when it connected.
     since: Duration,
     /// Environment's monotonic time of its last command, in nanoseconds.
@@ -51,6 +53,15 @@ pub(crate) struct Client {
     is_resp3: AtomicBool,
     names: Mutex<Names>,
 }
+
+/// Its command does not wait.
+const FREE: u8 = 0;
+/// Its command waits.
+const BLOCKED: u8 = 1;
+/// CLIENT UNBLOCK has ended the wait, as a timeout does.
+const BY_TIMEOUT: u8 = 2;
+/// CLIENT UNBLOCK has ended the wait with an error.
+const BY_ERROR: u8 = 3;
 
 #[derive(Debug, Default)]
 struct Names {
@@ -98,6 +109,7 @@ impl Clients {
             end: Bell::default(),
             mailbox: Mailbox::default(),
             subscriptions: Subscriptions::default(),
+            block: AtomicU8::new(FREE),
             since: now,
             last_seen: AtomicU64::new(now.as_nanos() as u64),
             db: AtomicU16::new(0),
@@ -117,6 +129,11 @@ impl Clients {
     /// Clients whose connections are not being ended, by their numbers.
     pub(crate) fn all(&self) -> Vec<Arc<Client>> {
         self.list.lock().values().filter(|client| !client.end.is_rung()).cloned().collect()
+    }
+
+    /// Number of clients whose commands wait.
+    pub(crate) fn blocked(&self) -> usize {
+        self.list.lock().values().filter(|client| client.is_blocked()).count()
     }
 
     /// The subscriptions of all clients.
@@ -152,6 +169,40 @@ impl Client {
         }
     }
 
+    /// Notes that its command waits.
+    pub(crate) fn block(&self) {
+        self.block.store(BLOCKED, Ordering::SeqCst);
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.block.load(Ordering::SeqCst) == BLOCKED
+    }
+
+    /// Ends the wait of its command. Returns false if it does not wait.
+    pub(crate) fn unblock(&self, by_error: bool) -> bool {
+        let by = if by_error { BY_ERROR } else { BY_TIMEOUT };
+        let was_blocked = self.block.compare_exchange(BLOCKED, by, Ordering::SeqCst, Ordering::SeqCst);
+        self.end.wake();
+        was_blocked.is_ok()
+    }
+
+    /// True once CLIENT UNBLOCK has ended the wait of its command.
+    pub(crate) fn is_unblocked(&self) -> bool {
+        self.block.load(Ordering::SeqCst) > BLOCKED
+    }
+
+    /// Ends the wait of its command because that has something to commit. Returns false if
+    /// [`unblock`](Self::unblock) was first, or the connection is being ended.
+    pub(crate) fn claim(&self) -> bool {
+        !self.end.is_rung()
+            && self.block.compare_exchange(BLOCKED, FREE, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Ends the wait of its command. Returns true if that gets an error.
+    pub(crate) fn unblocked_by_error(&self) -> bool {
+        self.block.swap(FREE, Ordering::SeqCst) == BY_ERROR
+    }
+
     /// True if it has a subscription of any kind.
     pub(crate) fn is_subscribed(&self) -> bool {
         [Space::Channels, Space::Patterns, Space::Shards].iter().any(|space| self.subscribed(*space) > 0)
@@ -169,7 +220,8 @@ impl Client {
 
     /// Its properties as CLIENT LIST has them, a letter each.
     fn flags(&self) -> String {
-        let all = [('P', self.is_subscribed()), ('x', self.queued.load(Ordering::Relaxed) >= 0)];
+        let is_queueing = self.queued.load(Ordering::Relaxed) >= 0;
+        let all = [('P', self.is_subscribed()), ('x', is_queueing), ('b', self.is_blocked())];
         let flags: String = all.iter().filter(|(_, has)| *has).map(|(flag, _)| *flag).collect();
         if flags.is_empty() { "N".to_owned() } else { flags }
     }

@@ -25,8 +25,10 @@ mod maintain;
 mod numbers;
 #[cfg(test)]
 mod tests;
+mod waiters;
 
 pub(crate) use access::{Access, Lifetime, Side};
+pub(crate) use waiters::{Served, Waiter};
 
 use crate::wrong::Wrong;
 use cursors::Cursors;
@@ -41,6 +43,7 @@ use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use waiters::Waiters;
 
 /// Milliseconds since 1970, UTC.
 pub(crate) type Millis = i64;
@@ -112,6 +115,7 @@ struct Inner {
     databases: Databases,
     numbers: Numbers,
     locks: Locks,
+    waiters: Waiters,
     dead: Arc<Dead>,
     /// Positions of open cursors.
     cursors: Mutex<Cursors>,
@@ -185,6 +189,7 @@ impl Store {
             databases,
             numbers,
             locks: Locks::new(),
+            waiters: Waiters::default(),
             dead,
             cursors: Mutex::default(),
             due: 0.into(),

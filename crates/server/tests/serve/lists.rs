@@ -1,4 +1,4 @@
-//! Lists, without the commands that block.
+//! Lists; the commands that wait are in `blocking`.
 
 use crate::client::Served;
 

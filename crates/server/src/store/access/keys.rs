@@ -137,10 +137,11 @@ impl Access {
         if one == other {
             return Ok(());
         }
-        // A watched key has changed if it was in either of the databases.
+        // A watched key has changed if it was in either of the databases. A key that somebody waits
+        // for is told of in the same way.
         let store = self.store.clone();
         for (here, there) in [(one, other), (other, one)] {
-            for key in store.0.locks.watched_in(here) {
+            for key in store.0.locks.watched_in(here).into_iter().chain(store.0.waiters.keys_in(here)) {
                 let moved = Key { db: there, name: key.name.clone() };
                 if self.live(&key).await?.is_some() || self.live(&moved).await?.is_some() {
                     self.touch(&key)?;

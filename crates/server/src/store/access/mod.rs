@@ -25,7 +25,7 @@ use super::databases::{Database, Mapping};
 use super::dead::DeadVersion;
 use super::layout::{self, Body, Collection, Head, stored_key};
 use super::locks::Guards;
-use super::{Durability, Key, Kind, Millis, Store};
+use super::{Durability, Key, Kind, Millis, Served, Store};
 use crate::wrong::Wrong;
 use karstdb::{ColumnFamily, ReadOptions, Value, WriteBatchWithIndex, WriteOptions};
 use std::collections::BTreeMap;
@@ -63,6 +63,8 @@ struct Changes {
     swapped: bool,
     /// The earliest expiry that was set.
     due: Millis,
+    /// The waiters that the commits so far have signalled.
+    served: Served,
     /// The locks on the keys, until the access is dropped.
     _guards: Guards,
 }
@@ -95,6 +97,7 @@ impl Access {
             flushed: Vec::new(),
             swapped: false,
             due: Millis::MAX,
+            served: Served::default(),
             _guards: guards,
         });
         // The mapping is read under the locks, and stays as it is until they are released.
@@ -106,6 +109,10 @@ impl Access {
     /// Returns the time at which the access sees expiries.
     pub(crate) fn now(&self) -> Millis {
         self.now
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Returns the databases as the access sees them.
@@ -131,6 +138,11 @@ impl Access {
             changes.clear();
             self.mapping = self.store.0.databases.now();
         }
+    }
+
+    /// Unlocks the keys. Returns the waiters that its commits have signalled.
+    pub(crate) fn unlock(self) -> Served {
+        self.changes.map_or_else(Served::default, |changes| changes.served)
     }
 
     /// Makes the writes visible, and as durable as asked for. Without writes it returns at once.
@@ -204,6 +216,7 @@ impl Access {
         for key in &changes.touched {
             inner.locks.touch(key);
         }
+        changes.served.add(inner.waiters.signal(&changes.touched));
         if changes.due < Millis::MAX {
             self.store.due_at(changes.due);
         }

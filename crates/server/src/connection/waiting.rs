@@ -1,0 +1,122 @@
+//! A connection whose command waits for an element.
+//!
+//! It goes on to receive, because that is how it knows that the client has gone: what comes is kept
+//! for afterwards. Pushes are sent meanwhile.
+
+use super::{Connection, Over};
+use crate::commands::{self, Waiting};
+use crate::resp::{Encoder, Request};
+use futures_util::future::{Either, pending, select};
+use karstdb::io::net::Receiver;
+use karstdb::io::sleep;
+use std::pin::pin;
+
+/// Bytes that were received while a command waited: they come before those of the receiver.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    bytes: Vec<u8>,
+    /// Number of bytes at the front that are consumed.
+    consumed: usize,
+}
+
+impl Early {
+    /// Takes everything that was received.
+    fn take(&mut self, receiver: &mut Receiver) {
+        let received = receiver.buffered();
+        self.bytes.extend_from_slice(received);
+        receiver.consume(received.len());
+    }
+
+    /// Takes what was received behind bytes of before that are no whole request.
+    pub(super) fn go_on(&mut self, receiver: &mut Receiver) {
+        if !self.bytes.is_empty() {
+            self.take(receiver);
+        }
+    }
+
+    /// The bytes, or those of the receiver if there are none.
+    pub(super) fn or<'a>(&'a self, received: &'a [u8]) -> &'a [u8] {
+        if self.bytes.is_empty() { received } else { &self.bytes[self.consumed..] }
+    }
+
+    /// Removes bytes from the front of [`or`](Self::or).
+    pub(super) fn consume(&mut self, count: usize, receiver: &mut Receiver) {
+        if self.bytes.is_empty() {
+            receiver.consume(count);
+            return;
+        }
+        self.consumed += count;
+        if self.consumed >= self.bytes.len() {
+            *self = Self::default();
+        }
+    }
+}
+
+/// Why a wait is interrupted.
+enum Woken {
+    /// A key was written.
+    Signalled,
+    /// Its time is over, or CLIENT UNBLOCK has ended it.
+    Ended,
+}
+
+impl Connection<'_> {
+    /// Waits until a command has its element or gives up. Returns its reply.
+    pub(super) async fn wait(&mut self, waiting: Waiting, request: &Request) -> Result<Encoder, Over> {
+        let mut reply = Encoder::new(self.session.protocol());
+        let mut waiting = Some(waiting);
+        while let Some(command) = waiting.take() {
+            match self.woken(&command).await? {
+                Woken::Signalled => {
+                    waiting =
+                        commands::resume(self.server, &self.session, command, request, &mut reply).await;
+                }
+                Woken::Ended => commands::give_up(self.server, &self.session, command, &mut reply),
+            }
+        }
+        Ok(reply)
+    }
+
+    async fn woken(&mut self, waiting: &Waiting) -> Result<Woken, Over> {
+        let client = self.session.client.clone();
+        let waiter = waiting.waiter();
+        loop {
+            self.take_mail();
+            if self.out.len() > 0 && waiter.set_busy(true) {
+                let sent = self.send().await;
+                waiter.set_busy(false);
+                sent?;
+            }
+            if client.end.is_rung() {
+                return Err(Over);
+            }
+            if client.is_unblocked() {
+                return Ok(Woken::Ended);
+            }
+            self.early.take(&mut self.receiver);
+            if self.early.bytes.len() > self.server.settings().limits().request {
+                return Err(Over);
+            }
+            let env = self.server.env();
+            let late = async {
+                match waiting.until() {
+                    Some(until) => sleep(env, until.saturating_sub(env.now())).await,
+                    None => pending().await,
+                }
+            };
+            let signalled = pin!(waiter.signalled());
+            let told = pin!(client.end.rung_or(|| client.mailbox.has_mail() || client.is_unblocked()));
+            let (received, late) = (pin!(self.receiver.fill()), pin!(late));
+            // The client's end comes before the element, which is for others then.
+            match select(told, select(received, select(signalled, late))).await {
+                Either::Left(_) => {}
+                Either::Right((Either::Left((Ok(received @ 1..), _)), _)) => {
+                    self.server.stats().received.add(received as u64);
+                }
+                Either::Right((Either::Left((Ok(0) | Err(_), _)), _)) => return Err(Over),
+                Either::Right((Either::Right((Either::Left(_), _)), _)) => return Ok(Woken::Signalled),
+                Either::Right((Either::Right((Either::Right(_), _)), _)) => return Ok(Woken::Ended),
+            }
+        }
+    }
+}

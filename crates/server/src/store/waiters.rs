@@ -1,0 +1,266 @@
+//! Tasks that wait for keys: a queue for each key, in the order in which they came.
+//!
+//! In: the keys that a commit has written. Out: the first waiter of each is signalled; it tries its
+//! command again under the stripes of its keys, and passes the signal to the one behind it if the
+//! key is still there. So an element is taken by the waiter that came first, and a waiter that
+//! leaves passes on what it was told.
+//!
+//! Invariants:
+//! - A waiter comes under the stripes of its keys, after it has found nothing there. A commit
+//!   signals under the stripes too, so no write of a key is missed.
+//! - A commit's [`Served`] is over when nobody holds a signal of that commit any more: its waiters
+//!   have taken what they could. A waiter that does not try at once, because its client takes bytes
+//!   slowly, is signalled and not waited for.
+//!
+//! Lock order: the queues, the signals of a waiter. Both are held for single operations.
+
+use super::{Access, Key, Store};
+use event_listener::Event;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The queues of a store.
+#[derive(Default)]
+pub(super) struct Waiters {
+    queues: Mutex<HashMap<Key, VecDeque<Arc<Slot>>>>,
+    /// Number of keys with waiters, so that commits without waiters take no lock.
+    count: AtomicUsize,
+}
+
+/// A waiter in the queues.
+#[derive(Default)]
+struct Slot {
+    signals: Mutex<Signals>,
+    event: Event,
+}
+
+#[derive(Default)]
+struct Signals {
+    given: Vec<Signal>,
+    /// The waiter will not try at once.
+    is_busy: bool,
+}
+
+/// The notice that a key was written.
+#[derive(Clone)]
+pub(crate) struct Signal {
+    pub(crate) key: Key,
+    /// Kept so that the commit waits; `None` if it does not.
+    token: Option<Arc<Token>>,
+}
+
+/// Shared by all signals of one commit.
+struct Token(Arc<Over>);
+
+#[derive(Default)]
+struct Over {
+    is_over: AtomicBool,
+    event: Event,
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::SeqCst);
+        self.0.event.notify(usize::MAX);
+    }
+}
+
+/// The waiters that commits of one access have signalled.
+#[derive(Default)]
+pub(crate) struct Served(Vec<Arc<Over>>);
+
+impl Served {
+    /// Waits until they have taken what they could. The caller holds no stripes.
+    pub(crate) async fn wait(self) {
+        for of_commit in self.0 {
+            while !of_commit.is_over.load(Ordering::SeqCst) {
+                let listener = of_commit.event.listen();
+                // Ordering: looked at again, because it may have ended before the listener was
+                // there.
+                if !of_commit.is_over.load(Ordering::SeqCst) {
+                    listener.await;
+                }
+            }
+        }
+    }
+
+    pub(super) fn add(&mut self, other: Served) {
+        self.0.extend(other.0);
+    }
+}
+
+impl Slot {
+    fn give(&self, mut signal: Signal) {
+        let mut signals = self.signals.lock();
+        if signals.is_busy {
+            signal.token = None;
+        }
+        signals.given.push(signal);
+        drop(signals);
+        self.event.notify(usize::MAX);
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.signals.lock().given.iter().any(|signal| signal.key == *key)
+    }
+}
+
+impl Waiters {
+    /// Signals the first waiters of keys that a commit has written, whose stripes it holds.
+    pub(super) fn signal(&self, written: &[Key]) -> Served {
+        let mut served = Served::default();
+        // A waiter comes under the key's stripe, so its count is known to the holder of the stripe.
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return served;
+        }
+        let queues = self.queues.lock();
+        let mut token = None;
+        for key in written {
+            if let Some(first) = queues.get(key).and_then(VecDeque::front) {
+                let token = token.get_or_insert_with(|| {
+                    let over = Arc::<Over>::default();
+                    served.0.push(over.clone());
+                    Arc::new(Token(over))
+                });
+                first.give(Signal { key: key.clone(), token: Some(token.clone()) });
+            }
+        }
+        served
+    }
+
+    /// Keys of a database that somebody waits for, in order, because a simulation repeats it.
+    pub(super) fn keys_in(&self, db: u16) -> Vec<Key> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let mut keys: Vec<Key> = self.queues.lock().keys().filter(|key| key.db == db).cloned().collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    fn add(&self, keys: &[Key]) -> Arc<Slot> {
+        let slot = Arc::<Slot>::default();
+        let mut queues = self.queues.lock();
+        for key in keys {
+            let queue = queues.entry(key.clone()).or_default();
+            if !queue.back().is_some_and(|last| Arc::ptr_eq(last, &slot)) {
+                queue.push_back(slot.clone());
+            }
+        }
+        self.count.store(queues.len(), Ordering::Relaxed);
+        slot
+    }
+
+    /// Gives a signal to the waiter behind `slot` in the queue of the signal's key.
+    fn pass(&self, slot: &Arc<Slot>, signal: Signal) {
+        let queues = self.queues.lock();
+        let Some(queue) = queues.get(&signal.key) else { return };
+        let mut behind = queue.iter().skip_while(|other| !Arc::ptr_eq(other, slot));
+        if let Some(next) = behind.nth(1) {
+            next.give(signal);
+        }
+    }
+
+    fn remove(&self, slot: &Arc<Slot>, keys: &[Key]) {
+        let mut queues = self.queues.lock();
+        for key in keys {
+            let Some(queue) = queues.get_mut(key) else { continue };
+            queue.retain(|other| !Arc::ptr_eq(other, slot));
+            if queue.is_empty() {
+                queues.remove(key);
+            }
+        }
+        self.count.store(queues.len(), Ordering::Relaxed);
+    }
+}
+
+/// A place in the queues of keys; dropping it leaves them.
+pub(crate) struct Waiter {
+    store: Store,
+    keys: Vec<Key>,
+    slot: Arc<Slot>,
+}
+
+impl Waiter {
+    /// Waits until a key was written.
+    pub(crate) async fn signalled(&self) {
+        while !self.is_signalled() {
+            let listener = self.slot.event.listen();
+            // Ordering: looked at again, because it may have been signalled before the listener was
+            // there.
+            if !self.is_signalled() {
+                listener.await;
+            }
+        }
+    }
+
+    fn is_signalled(&self) -> bool {
+        !self.slot.signals.lock().given.is_empty()
+    }
+
+    /// Takes its signals, in the order in which they came. The caller holds the stripes of the
+    /// keys, and [passes](Self::pass) on those of keys that are still there.
+    pub(crate) fn take(&self) -> Vec<Signal> {
+        std::mem::take(&mut self.slot.signals.lock().given)
+    }
+
+    /// Gives a signal to the next waiter for its key.
+    pub(crate) fn pass(&self, signal: &Signal) {
+        self.store.0.waiters.pass(&self.slot, signal.clone());
+    }
+
+    /// Says that it will not try at once when it is signalled, or that it will again. Returns false
+    /// if it is signalled already.
+    pub(crate) fn set_busy(&self, is_busy: bool) -> bool {
+        let mut signals = self.slot.signals.lock();
+        signals.is_busy = is_busy && signals.given.is_empty();
+        signals.given.is_empty()
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        for signal in self.take() {
+            self.pass(&signal);
+        }
+        self.store.0.waiters.remove(&self.slot, &self.keys);
+        // One that was given meanwhile: the queue's next one is its first now.
+        for signal in self.take() {
+            let queues = self.store.0.waiters.queues.lock();
+            if let Some(first) = queues.get(&signal.key).and_then(VecDeque::front) {
+                first.give(signal);
+            }
+        }
+    }
+}
+
+impl Access {
+    /// Takes the last place in the queues of keys, whose stripes it holds.
+    pub(crate) fn wait_for(&self, keys: &[Key]) -> Waiter {
+        let slot = self.store().0.waiters.add(keys);
+        Waiter { store: self.store().clone(), keys: keys.to_vec(), slot }
+    }
+
+    /// Returns those of the keys, whose stripes it holds, of which no waiter that came before is
+    /// about to take something.
+    pub(crate) fn unclaimed(&self, keys: &[Key]) -> Vec<Key> {
+        let waiters = &self.store().0.waiters;
+        if waiters.count.load(Ordering::Relaxed) == 0 {
+            return keys.to_vec();
+        }
+        let queues = waiters.queues.lock();
+        let is_claimed = |key: &Key| queues.get(key).is_some_and(|queue| queue.iter().any(|it| it.has(key)));
+        keys.iter().filter(|key| !is_claimed(key)).cloned().collect()
+    }
+
+    /// Returns true if somebody waits for one of the keys, whose stripes it holds.
+    pub(crate) fn are_awaited(&self, keys: &[Key]) -> bool {
+        let waiters = &self.store().0.waiters;
+        waiters.count.load(Ordering::Relaxed) > 0 && {
+            let queues = waiters.queues.lock();
+            keys.iter().any(|key| queues.contains_key(key))
+        }
+    }
+}
