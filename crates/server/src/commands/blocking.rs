@@ -2,9 +2,9 @@
 //! WAITAOF.
 //!
 //! A command that finds nothing takes its place in the queues of its keys ([`Waiter`]) before their
-//! stripes are unlocked, and is [`Waiting`]. Its connection waits, and [`resume`]s it when a key was
-//! written: it tries again under the stripes, and what it takes is one commit. Within EXEC it does
-//! not wait.
+//! stripes are unlocked, and is [`Waiting`]. Its connection waits, and [`resume`]s it when a key
+//! was written: it tries again under the stripes, and what it takes is one commit. Within EXEC it
+//! does not wait.
 //!
 //! Invariant: nothing is committed for a client that CLIENT UNBLOCK has answered for, or whose
 //! connection is known to have ended ([`Client::claim`]).

@@ -1,5 +1,5 @@
-//! Commands of which each argument behind the name is a command of its own: CLIENT, COMMAND, CONFIG,
-//! OBJECT and PUBSUB. Their subcommands, with arity and help.
+//! Commands of which each argument behind the name is a command of its own: CLIENT, COMMAND,
+//! CONFIG, OBJECT and PUBSUB. Their subcommands, with arity and help.
 //!
 //! A subcommand that is unknown or has another number of arguments is refused before its handler
 //! runs, so that EXEC refuses a transaction with it.

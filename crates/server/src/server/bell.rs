@@ -17,7 +17,8 @@ impl Bell {
         self.event.notify(usize::MAX);
     }
 
-    /// Wakes all that wait, so that those in [`rung_or`](Self::rung_or) look again. Does not set it.
+    /// Wakes all that wait, so that those in [`rung_or`](Self::rung_or) look again. Does not set
+    /// it.
     pub(crate) fn wake(&self) {
         self.event.notify(usize::MAX);
     }

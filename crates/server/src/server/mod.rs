@@ -5,18 +5,21 @@
 //! sockets nor commands; `serving` and `running` have these.
 
 mod bell;
+mod client;
 mod clients;
 mod mailbox;
 mod pubsub;
 mod settings;
 mod stats;
+mod subscriptions;
 
 pub(crate) use bell::Bell;
-pub(crate) use clients::{Client, Clients};
-pub(crate) use pubsub::Space;
+pub(crate) use client::Client;
+pub(crate) use clients::Clients;
 pub use settings::AppendSync;
 pub(crate) use settings::Settings;
 pub(crate) use stats::Stats;
+pub(crate) use subscriptions::Space;
 
 use crate::store::{Store, StoreOptions};
 use karstdb::io::Env;

@@ -11,29 +11,15 @@
 //! Lock order: the registry, a client's subscriptions, its mailbox. The registry is locked for one
 //! subscription or one message; patterns are matched outside of it.
 
-use super::clients::Client;
+use super::client::Client;
 use super::mailbox::OutputLimit;
+use super::subscriptions::Space;
 use crate::pattern::Pattern;
 use crate::resp::{Encoder, Protocol};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-
-/// Memory of a subscription beside its name, in bytes, about.
-const NAME_OVERHEAD: usize = 64;
-
-/// What a name in a subscription stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Space {
-    /// A channel of PUBLISH.
-    Channels,
-    /// A pattern of such channels.
-    Patterns,
-    /// A channel of SPUBLISH.
-    Shards,
-}
 
 /// Subscribers of one name, by their numbers: a simulation repeats the order.
 type Subscribers = BTreeMap<u64, Arc<Client>>;
@@ -44,50 +30,6 @@ pub(crate) struct PubSub(Mutex<Registry>);
 
 #[derive(Debug, Default)]
 struct Registry([BTreeMap<Arc<[u8]>, Subscribers>; 3]);
-
-/// Names that a client is subscribed to.
-#[derive(Debug, Default)]
-pub(super) struct Subscriptions {
-    names: Mutex<[BTreeSet<Arc<[u8]>>; 3]>,
-    counts: [AtomicUsize; 3],
-    /// Sum of the lengths of the names.
-    bytes: AtomicUsize,
-}
-
-impl Subscriptions {
-    pub(super) fn count(&self, space: Space) -> usize {
-        self.counts[space as usize].load(Ordering::SeqCst)
-    }
-
-    /// Memory of the names, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    fn insert(&self, space: Space, name: &Arc<[u8]>) -> bool {
-        let mut names = self.names.lock();
-        let is_new = names[space as usize].insert(name.clone());
-        self.counts[space as usize].store(names[space as usize].len(), Ordering::SeqCst);
-        if is_new {
-            self.bytes.fetch_add(NAME_OVERHEAD + name.len(), Ordering::Relaxed);
-        }
-        is_new
-    }
-
-    fn remove(&self, space: Space, name: &[u8]) -> bool {
-        let mut names = self.names.lock();
-        let was_there = names[space as usize].remove(name);
-        self.counts[space as usize].store(names[space as usize].len(), Ordering::SeqCst);
-        if was_there {
-            self.bytes.fetch_sub(NAME_OVERHEAD + name.len(), Ordering::Relaxed);
-        }
-        was_there
-    }
-
-    fn of(&self, space: Space) -> Vec<Arc<[u8]>> {
-        self.names.lock()[space as usize].iter().cloned().collect()
-    }
-}
 
 impl PubSub {
     /// Subscribes a client to a name, and calls `acknowledge` before any message of it comes.

@@ -14,7 +14,7 @@
 //!
 //! Lock order: the queues, the signals of a waiter. Both are held for single operations.
 
-use super::{Access, Key, Store};
+use super::{Key, Store};
 use event_listener::Event;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -140,6 +140,25 @@ impl Waiters {
         keys
     }
 
+    /// Returns those of the keys, whose stripes the caller holds, of which no waiter is about to
+    /// take something.
+    pub(super) fn unclaimed(&self, keys: &[Key]) -> Vec<Key> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return keys.to_vec();
+        }
+        let queues = self.queues.lock();
+        let is_claimed = |key: &Key| queues.get(key).is_some_and(|queue| queue.iter().any(|it| it.has(key)));
+        keys.iter().filter(|key| !is_claimed(key)).cloned().collect()
+    }
+
+    /// Returns true if somebody waits for one of the keys, whose stripes the caller holds.
+    pub(super) fn have_any(&self, keys: &[Key]) -> bool {
+        self.count.load(Ordering::Relaxed) > 0 && {
+            let queues = self.queues.lock();
+            keys.iter().any(|key| queues.contains_key(key))
+        }
+    }
+
     fn add(&self, keys: &[Key]) -> Arc<Slot> {
         let slot = Arc::<Slot>::default();
         let mut queues = self.queues.lock();
@@ -184,6 +203,12 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
+    /// Takes the last place in the queues of keys, whose stripes the caller holds.
+    pub(super) fn new(store: &Store, keys: &[Key]) -> Self {
+        let slot = store.0.waiters.add(keys);
+        Self { store: store.clone(), keys: keys.to_vec(), slot }
+    }
+
     /// Waits until a key was written.
     pub(crate) async fn signalled(&self) {
         while !self.is_signalled() {
@@ -232,35 +257,6 @@ impl Drop for Waiter {
             if let Some(first) = queues.get(&signal.key).and_then(VecDeque::front) {
                 first.give(signal);
             }
-        }
-    }
-}
-
-impl Access {
-    /// Takes the last place in the queues of keys, whose stripes it holds.
-    pub(crate) fn wait_for(&self, keys: &[Key]) -> Waiter {
-        let slot = self.store().0.waiters.add(keys);
-        Waiter { store: self.store().clone(), keys: keys.to_vec(), slot }
-    }
-
-    /// Returns those of the keys, whose stripes it holds, of which no waiter that came before is
-    /// about to take something.
-    pub(crate) fn unclaimed(&self, keys: &[Key]) -> Vec<Key> {
-        let waiters = &self.store().0.waiters;
-        if waiters.count.load(Ordering::Relaxed) == 0 {
-            return keys.to_vec();
-        }
-        let queues = waiters.queues.lock();
-        let is_claimed = |key: &Key| queues.get(key).is_some_and(|queue| queue.iter().any(|it| it.has(key)));
-        keys.iter().filter(|key| !is_claimed(key)).cloned().collect()
-    }
-
-    /// Returns true if somebody waits for one of the keys, whose stripes it holds.
-    pub(crate) fn are_awaited(&self, keys: &[Key]) -> bool {
-        let waiters = &self.store().0.waiters;
-        waiters.count.load(Ordering::Relaxed) > 0 && {
-            let queues = waiters.queues.lock();
-            keys.iter().any(|key| queues.contains_key(key))
         }
     }
 }

@@ -62,7 +62,8 @@ impl Served {
 /// A connection.
 pub(crate) struct Client(BufReader<TcpStream>);
 
-/// A reply. As text: `+OK`, `-ERR why`, `:1`, `"text"`, `nil`, `[a b]`, `{key value}`, `(push)`, `,1.5`.
+/// A reply. As text: `+OK`, `-ERR why`, `:1`, `"text"`, `nil`, `[a b]`, `{key value}`, `(push)`,
+/// `,1.5`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
     Line(char, String),

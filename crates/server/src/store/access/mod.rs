@@ -25,7 +25,7 @@ use super::databases::{Database, Mapping};
 use super::dead::DeadVersion;
 use super::layout::{self, Body, Collection, Head, stored_key};
 use super::locks::Guards;
-use super::{Durability, Key, Kind, Millis, Served, Store};
+use super::{Durability, Key, Kind, Millis, Served, Store, Waiter};
 use crate::wrong::Wrong;
 use karstdb::{ColumnFamily, ReadOptions, Value, WriteBatchWithIndex, WriteOptions};
 use std::collections::BTreeMap;
@@ -111,10 +111,6 @@ impl Access {
         self.now
     }
 
-    pub(super) fn store(&self) -> &Store {
-        &self.store
-    }
-
     /// Returns the databases as the access sees them.
     pub(super) fn mapping(&self) -> &Mapping {
         &self.mapping
@@ -138,6 +134,22 @@ impl Access {
             changes.clear();
             self.mapping = self.store.0.databases.now();
         }
+    }
+
+    /// Takes the last place in the queues of keys that it has locked.
+    pub(crate) fn wait_for(&self, keys: &[Key]) -> Waiter {
+        Waiter::new(&self.store, keys)
+    }
+
+    /// Returns those of the keys, which it has locked, of which no waiter that came before is about
+    /// to take something.
+    pub(crate) fn unclaimed(&self, keys: &[Key]) -> Vec<Key> {
+        self.store.0.waiters.unclaimed(keys)
+    }
+
+    /// Returns true if somebody waits for one of the keys, which it has locked.
+    pub(crate) fn are_awaited(&self, keys: &[Key]) -> bool {
+        self.store.0.waiters.have_any(keys)
     }
 
     /// Unlocks the keys. Returns the waiters that its commits have signalled.
