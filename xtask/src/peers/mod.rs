@@ -13,6 +13,7 @@
 mod c_test;
 mod go;
 mod headers;
+mod redis;
 mod switched;
 
 use crate::capi;
@@ -49,13 +50,16 @@ struct Asked {
     /// Text that the tests' names contain; if it begins with the name of a program, only that one
     /// is built.
     only: Option<String>,
+    /// The program `karst` for the suites of servers; `None` builds one.
+    karst: Option<PathBuf>,
 }
 
 impl Asked {
     /// Returns true if the tests of a program are selected.
     fn wants(&self, program: &str) -> bool {
         let bindings = go::BINDINGS.iter().map(|go| go.name);
-        let mut programs = PEERS.iter().map(|peer| peer.name).chain(bindings).chain([c_test::NAME]);
+        let mut programs =
+            PEERS.iter().map(|peer| peer.name).chain(bindings).chain([c_test::NAME, redis::NAME]);
         let first = self.only.as_deref().and_then(|only| only.split(' ').next());
         first.is_none_or(|first| first == program || !programs.any(|name| name == first))
     }
@@ -70,7 +74,12 @@ fn asked(args: &[String]) -> Result<Asked> {
             "--library" => asked.library = Some(value()?.into()),
             "--debug" => asked.debug = true,
             "--only" => asked.only = Some(value()?),
-            _ => return Err(format!("peers knows --library DIR, --debug and --only TEXT, not {flag}")),
+            "--karst" => asked.karst = Some(value()?.into()),
+            _ => {
+                return Err(format!(
+                    "peers knows --library DIR, --debug, --only TEXT and --karst FILE, not {flag}"
+                ));
+            }
         }
     }
     Ok(asked)
@@ -98,6 +107,9 @@ enum Said {
 
 pub(crate) fn peers(args: &[String]) -> Result {
     let asked = asked(args)?;
+    if asked.only.as_deref().and_then(|only| only.split(' ').next()) == Some(redis::NAME) {
+        return redis::run(asked.only.as_deref(), asked.karst);
+    }
     let list = repository_root().join(EXPECTED);
     let text = fs::read_to_string(&list).map_err(|e| format!("{}: {e}", list.display()))?;
     let said = said(&text)?;
