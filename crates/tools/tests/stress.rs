@@ -45,8 +45,9 @@ fn passes(db: &Path, args: &[&str]) -> Value {
 }
 
 /// Repeats runs of `lives` lives and returns their reports, until `enough` holds: the number of
-/// operations per run depends on the machine. Lives of `life_ms` milliseconds at first, and of longer
-/// ones from the fifth run on, because a busy machine may need a short life for its opening alone.
+/// operations per run depends on the machine. Lives of `life_ms` milliseconds at first, and of
+/// longer ones from the fifth run on, because a busy machine may need a short life for its opening
+/// alone.
 fn passes_until(
     db: &Path,
     args: &[&str],

@@ -600,7 +600,8 @@ fn long_runs_say_how_far_they_are() {
         counts
     };
     // At a million bytes per second, 40,000 entries of at least 116 bytes take over four seconds.
-    // More entries, until the reporter had a processor in three of the seconds, and a writer in one.
+    // More entries, until the reporter had a processor in three of the seconds, and a writer in
+    // one.
     let enough = |counts: &Vec<u64>| counts.len() >= 3 && counts.iter().any(|count| *count > 0);
     assert!((0..5).map(|round| reported(40_000 << round)).any(|counts| enough(&counts)));
 }

@@ -15,10 +15,10 @@
 //!
 //! Each memtable and each table is searched from the snapshot on, regardless of the entries taken
 //! from newer ones. In a sound database an older source has nothing newer. A database whose logs
-//! were replayed beside tables that already had their entries (`wal/replay_duplicates.rs`) may have newer
-//! entries in an older source, and none may be lost. The result then equals that of an iterator,
-//! which meets entries in the order of their numbers: operands down to the newest base, and
-//! duplicates counted twice.
+//! were replayed beside tables that already had their entries (`wal/replay_duplicates.rs`) may have
+//! newer entries in an older source, and none may be lost. The result then equals that of an
+//! iterator, which meets entries in the order of their numbers: operands down to the newest base,
+//! and duplicates counted twice.
 
 use crate::read::found_value::{Base, existing_value, read_blob, without_packed_seqno};
 use crate::read::sought_key::{SoughtKey, Timestamp};

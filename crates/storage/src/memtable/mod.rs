@@ -401,15 +401,16 @@ impl MemTable {
         Ok(Entries { memtable: self, user_key, next })
     }
 
-    /// Returns true if [`warm`](Self::warm) saves time. It does not in a small memtable, which is in
-    /// the processor's caches, nor with a filter, at which the search for an absent key ends.
+    /// Returns true if [`warm`](Self::warm) saves time. It does not in a small memtable, which is
+    /// in the processor's caches, nor with a filter, at which the search for an absent key ends.
     #[inline]
     pub fn gains_from_warming(&self) -> bool {
         self.filter.is_none() && self.list.len() >= WARMED_FROM
     }
 
-    /// Reads for up to [`LANES`] internal keys at the same time what [`entries_of`](Self::entries_of)
-    /// reads for each, so that calls for them find it in the processor's caches.
+    /// Reads for up to [`LANES`] internal keys at the same time what
+    /// [`entries_of`](Self::entries_of) reads for each, so that calls for them find it in the
+    /// processor's caches.
     pub fn warm(&self, seek_keys: &[&[u8]]) {
         let _only_read = self.list.seek_ge_together(seek_keys);
     }

@@ -10,8 +10,8 @@
 //! - No writer waits for ever for a job that keeps failing. After the patience set by the options,
 //!   or after its own `timeout`, it gets the error.
 //!
-//! Lock: its own; never held while waiting. Ordering: `admission` is stored with Release by changes of a
-//! condition, loaded with Acquire by writers.
+//! Lock: its own; never held while waiting. Ordering: `admission` is stored with Release by changes
+//! of a condition, loaded with Acquire by writers.
 
 use super::bucket::Bucket;
 use super::{Raced, WriteBufferManager, race};

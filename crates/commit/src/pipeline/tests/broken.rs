@@ -345,8 +345,8 @@ fn violations<H: Host>(memory: &Memory<H>, durability: Durability, keys: u64) ->
 }
 
 const FEW: u64 = 130_000;
-/// Without a limit, other than the time of a test: some ten thousand keys suffice on a quiet machine,
-/// and millions where threads of other programs run between those that have to meet.
+/// Without a limit, other than the time of a test: some ten thousand keys suffice on a quiet
+/// machine, and millions where threads of other programs run between those that have to meet.
 const MANY: u64 = u64::MAX;
 
 fn unordered() -> Rules {

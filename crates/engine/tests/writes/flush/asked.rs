@@ -84,8 +84,8 @@ fn what_is_flushed_together_is_of_one_moment_beside_writers() {
                 batch.put_cf(&other, format!("{number:06}"), "v").unwrap();
                 db.write(&unlogged, &batch).unwrap();
                 written.store(number + 1, Ordering::Relaxed);
-                // Not far ahead, because all copies are read afterwards, and would be the larger the
-                // longer a flush takes on this machine.
+                // Not far ahead, because all copies are read afterwards, and would be the larger
+                // the longer a flush takes on this machine.
                 while number > flushed.load(Ordering::Relaxed) + AHEAD && !ended.load(Ordering::Relaxed) {
                     std::thread::yield_now();
                 }
