@@ -26,7 +26,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 /// Time limit that only a wait without end reaches.
-const FOREVER: Duration = Duration::from_secs(60);
+const FOREVER: Duration = Duration::from_secs(600);
 
 fn options() -> Options {
     let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
