@@ -237,9 +237,9 @@ impl Cell {
             if levels.iter().skip(1).filter(|n| **n > 0).count() + 1 >= self.levels {
                 return Ok(());
             }
-            // Waits grow because on a busy machine a slow compaction does not end within the first
-            // steps, and restarts with each.
-            tools::ldb_compact_in_background(path, SETTLE_STEP * (1 + attempt as u32 / 8))?;
+            // Waits double, to 19 seconds, because on a busy machine a slow compaction does not end
+            // within the first steps, and restarts with each.
+            tools::ldb_compact_in_background(path, SETTLE_STEP * (1 << (attempt / 4).min(7)))?;
         }
         Err(format!("files per level stay {levels:?}; {} levels are wanted", self.levels))
     }
