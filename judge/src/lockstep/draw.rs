@@ -345,8 +345,36 @@ impl Draw {
                 Op::DropFamily { number: self.droppable(state, family)? }
             }
             935..=999 if limits.policy.is_some() => return self.transaction(state, limits),
+            935..=944 => return self.secondary(state, limits),
             _ => return None,
         })
+    }
+
+    /// Draws an operation of a secondary. What it is to show is written to the primary's files first.
+    fn secondary(&mut self, state: &State, limits: &Limits<'_>) -> Option<Op> {
+        let written = match limits.unlogged {
+            true => Op::Flush { families: state.live() },
+            false => Op::FlushWal { sync: false },
+        };
+        if state.secondary.is_none() {
+            let live = state.live().into_iter().map(|number| (number, &state.families[number]));
+            let families = live.map(|(n, family)| (n, family.name.clone(), family.choice.text())).collect();
+            self.queue.push_back(Op::OpenSecondary { swapped: self.random.one_in(2), families });
+            return Some(written);
+        }
+        // RocksDB documents that a secondary leaves out families created after it was opened, but it
+        // does not catch up once there is one ("MANIFEST record referencing unknown column family").
+        let followed = state.followed();
+        if followed != state.live() || self.random.one_in(12) {
+            return Some(Op::CloseSecondary);
+        }
+        let keys = (0..self.random.index(8)).map(|_| Key(self.any_key())).collect();
+        let read = Op::ReadSecondary { family: self.one_of(&followed), keys };
+        if self.random.one_in(4) {
+            return Some(read);
+        }
+        self.queue.extend([Op::CatchUp, read]);
+        Some(written)
     }
 
     /// Draws a key, in one of eight cases from those deleted singly.

@@ -6,7 +6,7 @@ use karst_testkit::script::Write;
 use karst_testkit::subject::{Move, ReadSettings};
 use karst_testkit::{Entry, show};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// An error: its kind is compared, its text is for people.
 #[derive(Clone)]
@@ -208,6 +208,9 @@ impl fmt::Debug for Moves {
     }
 }
 
+/// A family to open: the driver's number, its name and its complete options.
+pub(super) type FamilyToOpen = (usize, String, String);
+
 /// One operation.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
@@ -277,6 +280,18 @@ pub(super) enum Op {
     FlushWal {
         sync: bool,
     },
+    /// Opens a secondary; with `swapped` its primary is the other engine's database.
+    OpenSecondary {
+        swapped: bool,
+        families: Vec<FamilyToOpen>,
+    },
+    CatchUp,
+    /// Reads all entries of a family in both directions, and some keys.
+    ReadSecondary {
+        family: usize,
+        keys: Vec<Key>,
+    },
+    CloseSecondary,
     Settle,
     Property {
         family: usize,
@@ -333,6 +348,10 @@ impl Op {
             Op::Compact { .. } => "compact_range",
             Op::SetOptions { .. } => "set_options",
             Op::FlushWal { .. } => "flush_wal",
+            Op::OpenSecondary { .. } => "open_secondary",
+            Op::CatchUp => "catch_up",
+            Op::ReadSecondary { .. } => "read_secondary",
+            Op::CloseSecondary => "close_secondary",
             Op::Settle => "wait_for_compact",
             Op::Property { .. } => "property",
             Op::Begin { .. } => "begin",
@@ -358,8 +377,10 @@ pub(super) enum Policy {
 #[derive(Clone, Debug)]
 pub(super) struct Opening {
     pub(super) database: String,
-    /// The existing families: the driver's number, name and complete options of each.
-    pub(super) families: Vec<(usize, String, String)>,
+    /// Directories of KarstDB and of RocksDB.
+    pub(super) directories: [PathBuf; 2],
+    /// The existing families.
+    pub(super) families: Vec<FamilyToOpen>,
     pub(super) transactions: Option<Policy>,
     /// Ignores the database's own OPTIONS file.
     pub(super) ignore_options_file: bool,

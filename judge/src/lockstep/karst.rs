@@ -1,6 +1,7 @@
 //! KarstDB in lockstep.
 
 use super::engine::{Answer, Change, Engine, Failure, Op, Opening, Outcome, Policy, Read, copy_again};
+use super::follow::{self, KarstSecondary};
 use karst_engine::{
     BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, DbIterator, ErrorKind, FlushOptions,
     OptionSet, Options, ReadOptions, Snapshot, Value, WaitForCompactOptions, WriteBatch, WriteOptions,
@@ -9,7 +10,7 @@ use karst_testkit::script::Write;
 use karst_testkit::subject::Move;
 use karst_txn::{Transaction, TransactionDb, TransactionDbOptions, TransactionOptions, WritePolicy};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// An open database and the objects created from it.
 pub(super) struct Karst {
@@ -20,9 +21,12 @@ pub(super) struct Karst {
     snapshots: BTreeMap<usize, Snapshot>,
     iterators: BTreeMap<usize, DbIterator>,
     transactions: BTreeMap<usize, Transaction>,
+    secondary: Option<KarstSecondary>,
+    /// Directories of KarstDB and of RocksDB.
+    directories: [PathBuf; 2],
 }
 
-fn failure(error: karst_engine::Error) -> Failure {
+pub(super) fn failure(error: karst_engine::Error) -> Failure {
     let kind = match error.kind() {
         ErrorKind::Corruption => "corruption",
         ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Locked => "I/O",
@@ -52,7 +56,7 @@ fn options(opening: &Opening) -> Outcome<Options> {
     Ok(options)
 }
 
-fn family_options(options: Options, name: &str, lines: &str) -> Options {
+pub(super) fn family_options(options: Options, name: &str, lines: &str) -> Options {
     let lines = lines.to_owned();
     options.column_family(name, move |cf| {
         cf.set_all(&lines).unwrap_or_else(|e| panic!("{lines}: {e}"));
@@ -95,6 +99,8 @@ impl Karst {
             snapshots: BTreeMap::new(),
             iterators: BTreeMap::new(),
             transactions,
+            secondary: None,
+            directories: opening.directories.clone(),
         }))
     }
 
@@ -162,6 +168,15 @@ impl Karst {
                 unreachable!("none is drawn inside transactions")
             }
         }
+    }
+
+    fn secondary(&self) -> &KarstSecondary {
+        self.secondary.as_ref().expect("it is open")
+    }
+
+    fn close_secondary(&mut self) -> Outcome<()> {
+        self.secondary.take().map_or(Ok(()), KarstSecondary::close)?;
+        follow::remove(&self.directories[0], follow::KARST)
     }
 
     fn attempt(&mut self, op: &Op) -> Outcome<Answer> {
@@ -250,6 +265,14 @@ impl Karst {
                 done(self.db.set_options(&self.families[family], &[(name, value)]))
             }
             Op::FlushWal { sync } => done(self.db.flush_wal(*sync)),
+            Op::OpenSecondary { swapped, families } => {
+                let primary = &self.directories[usize::from(*swapped)];
+                self.secondary = Some(KarstSecondary::open(primary, families)?);
+                Ok(Answer::Done)
+            }
+            Op::CatchUp => self.secondary().catch_up().map(|()| Answer::Done),
+            Op::ReadSecondary { family, keys } => self.secondary().read(*family, keys),
+            Op::CloseSecondary => self.close_secondary().map(|()| Answer::Done),
             Op::Settle => done(self.db.wait_for_compact(&WaitForCompactOptions::default())),
             Op::Property { family, name } => {
                 Ok(Answer::Number(self.db.int_property_cf(&self.families[family], name)))
@@ -318,6 +341,7 @@ impl Engine for Karst {
     }
 
     fn close(mut self: Box<Self>) -> Outcome<()> {
+        self.close_secondary()?;
         // Prepared transactions stay prepared; others are rolled back.
         self.transactions.clear();
         self.iterators.clear();

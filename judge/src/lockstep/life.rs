@@ -178,6 +178,7 @@ impl<'a> Pair<'a> {
                     .iter()
                     .map(|(number, name, _, choice)| (*number, name.clone(), choice.text()))
                     .collect(),
+                directories: self.paths.clone(),
                 transactions: self.policy,
                 ignore_options_file,
                 prepared: self
@@ -373,11 +374,11 @@ fn only_differing(karst: &mut Answer, rocks: &mut Answer, model: &mut Answer) {
     let (Answer::Walked(karst), Answer::Walked(rocks), Answer::Walked(model)) = (karst, rocks, model) else {
         return;
     };
-    let differs = |at: &usize| karst[*at] != model[*at] || rocks[*at] != model[*at];
-    let first = (0..model.len()).find(differs).unwrap_or(0);
+    let differs = |at: &usize| karst.get(*at) != model.get(*at) || rocks.get(*at) != model.get(*at);
+    let longest = karst.len().max(rocks.len()).max(model.len());
+    let first = (0..longest).find(differs).unwrap_or(0);
     for walked in [karst, rocks, model] {
-        walked.swap(0, first);
-        walked.truncate(1);
+        *walked = walked.drain(..).skip(first).take(1).collect();
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod draw;
 mod engine;
+mod follow;
 mod karst;
 mod known;
 mod life;

@@ -2,6 +2,7 @@
 //! borrows and has different calls for databases with transactions.
 
 use super::engine::{Answer, Change, Engine, Failure, Key, Op, Opening, Outcome, Policy, Read, copy_again};
+use super::follow::{self, RocksSecondary};
 use crate::rocks::{options, said};
 use karst_testkit::Entry;
 use karst_testkit::script::Write;
@@ -11,7 +12,7 @@ use rocksdb::AsRawPtr;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
 type Error = *mut libc::c_char;
@@ -29,6 +30,9 @@ pub(super) struct Rocks {
     snapshots: BTreeMap<usize, *const ffi::rocksdb_snapshot_t>,
     iterators: BTreeMap<usize, Iterator>,
     transactions: BTreeMap<usize, *mut ffi::rocksdb_transaction_t>,
+    secondary: Option<RocksSecondary>,
+    /// Directories of KarstDB and of RocksDB.
+    directories: [PathBuf; 2],
     ended: bool,
 }
 
@@ -43,7 +47,23 @@ impl Drop for Iterator {
 }
 
 /// Read options, and the bounds that they refer to.
-struct ReadOptions(*mut ffi::rocksdb_readoptions_t, Read);
+pub(super) struct ReadOptions(*mut ffi::rocksdb_readoptions_t, Read);
+
+impl ReadOptions {
+    /// Options of a read of all keys in their order.
+    pub(super) fn in_total_order() -> Self {
+        // SAFETY: new options.
+        unsafe {
+            let options = ReadOptions(ffi::rocksdb_readoptions_create(), Read::default());
+            ffi::rocksdb_readoptions_set_total_order_seek(options.0, 1);
+            options
+        }
+    }
+
+    pub(super) fn pointer(&self) -> *const ffi::rocksdb_readoptions_t {
+        self.0
+    }
+}
 
 impl Drop for ReadOptions {
     fn drop(&mut self) {
@@ -69,14 +89,14 @@ fn failure(text: String) -> Failure {
 }
 
 /// Makes a C call and returns the error of its error argument.
-fn call<T>(call: impl FnOnce(*mut Error) -> T) -> Outcome<T> {
+pub(super) fn call<T>(call: impl FnOnce(*mut Error) -> T) -> Outcome<T> {
     let mut error: Error = null_mut();
     let result = call(&mut error);
     said(error).map(|()| result).map_err(failure)
 }
 
 /// Copies and frees bytes that RocksDB allocated; None for a null pointer.
-fn taken(bytes: *mut libc::c_char, length: usize) -> Option<Vec<u8>> {
+pub(super) fn taken(bytes: *mut libc::c_char, length: usize) -> Option<Vec<u8>> {
     if bytes.is_null() {
         return None;
     }
@@ -88,7 +108,7 @@ fn taken(bytes: *mut libc::c_char, length: usize) -> Option<Vec<u8>> {
     }
 }
 
-fn at(bytes: &[u8]) -> *const libc::c_char {
+pub(super) fn at(bytes: &[u8]) -> *const libc::c_char {
     bytes.as_ptr().cast()
 }
 
@@ -150,6 +170,8 @@ impl Rocks {
             snapshots: BTreeMap::new(),
             iterators: BTreeMap::new(),
             transactions: BTreeMap::new(),
+            secondary: None,
+            directories: opening.directories.clone(),
             ended: false,
         };
         for (name, transaction) in rocks.recovered() {
@@ -526,6 +548,15 @@ impl Rocks {
         }
     }
 
+    fn secondary(&self) -> &RocksSecondary {
+        self.secondary.as_ref().expect("it is open")
+    }
+
+    fn close_secondary(&mut self) -> Outcome<()> {
+        self.secondary = None;
+        follow::remove(&self.directories[1], follow::ROCKS)
+    }
+
     fn attempt(&mut self, op: &Op) -> Outcome<Answer> {
         let done = |result: Outcome<()>| result.map(|()| Answer::Done);
         // SAFETY: the database and the objects in the arguments are alive.
@@ -567,6 +598,14 @@ impl Rocks {
                 Op::FlushWal { sync } => {
                     done(call(|error| ffi::rocksdb_flush_wal(self.db, (*sync).into(), error)))
                 }
+                Op::OpenSecondary { swapped, families } => {
+                    let primary = &self.directories[usize::from(!*swapped)];
+                    self.secondary = Some(RocksSecondary::open(primary, families)?);
+                    Ok(Answer::Done)
+                }
+                Op::CatchUp => done(self.secondary().catch_up()),
+                Op::ReadSecondary { family, keys } => self.secondary().read(*family, keys),
+                Op::CloseSecondary => done(self.close_secondary()),
                 Op::Settle => self.settle(),
                 Op::Property { family, name } => Ok(self.property(*family, name)),
                 Op::Begin { number, name, snapshot } => self.begin(*number, name, *snapshot),
@@ -599,6 +638,7 @@ impl Rocks {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
+        self.secondary = None;
         self.iterators.clear();
         // SAFETY: all objects are alive and not used after this; the database is closed last.
         unsafe {
@@ -629,7 +669,7 @@ impl Drop for Rocks {
 ///
 /// # Safety
 /// The iterator is valid.
-unsafe fn entry(iterator: *const ffi::rocksdb_iterator_t) -> Entry {
+pub(super) unsafe fn entry(iterator: *const ffi::rocksdb_iterator_t) -> Entry {
     type Bytes = unsafe extern "C" fn(*const ffi::rocksdb_iterator_t, *mut usize) -> *const libc::c_char;
     let bytes = |read: Bytes| {
         let mut length = 0;
@@ -797,6 +837,7 @@ impl Engine for Rocks {
     }
 
     fn close(mut self: Box<Self>) -> Outcome<()> {
+        self.close_secondary()?;
         self.end();
         Ok(())
     }

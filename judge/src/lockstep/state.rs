@@ -3,7 +3,7 @@
 //! In: operations in order. Out: the correct answer of each. Contents held by a snapshot or an
 //! iterator are shared until they change.
 
-use super::engine::{Answer, Change, Failure, Op, Read};
+use super::engine::{Answer, Change, Failure, Key, Op, Read};
 use super::options::{FamilyChoice, Nature};
 use karst_testkit::model::{ModelCursor, ModelFamily, Prefix};
 use karst_testkit::script::Write;
@@ -109,6 +109,12 @@ impl InTransaction {
 /// The contents of families, by their numbers.
 type Contents = Vec<Arc<ModelFamily>>;
 
+/// Contents that the open secondary shows.
+pub(super) struct Secondary {
+    families: Vec<usize>,
+    contents: Contents,
+}
+
 /// The state of the database.
 #[derive(Default)]
 pub(super) struct State {
@@ -117,6 +123,7 @@ pub(super) struct State {
     pub(super) snapshots: BTreeMap<usize, Contents>,
     pub(super) iterators: BTreeMap<usize, Iterating>,
     pub(super) transactions: BTreeMap<usize, InTransaction>,
+    pub(super) secondary: Option<Secondary>,
 }
 
 fn failed(kind: &'static str) -> Answer {
@@ -155,6 +162,7 @@ impl State {
     pub(super) fn reopen(&mut self, choices: Vec<(usize, FamilyChoice)>) {
         self.iterators.clear();
         self.snapshots.clear();
+        self.secondary = None;
         self.families.iter_mut().for_each(|family| family.gone = family.dropped);
         self.transactions.retain(|_, transaction| transaction.prepared);
         self.transactions.values_mut().for_each(|transaction| transaction.recovered = true);
@@ -193,6 +201,20 @@ impl State {
 
     fn get(&self, read: &Read, family: usize, key: &[u8]) -> Option<Vec<u8>> {
         self.as_of(read, family).and_then(|family| family.find(key)).map(<[u8]>::to_vec)
+    }
+
+    /// Families of the open secondary that were not dropped. A dropped one keeps a state in between.
+    pub(super) fn followed(&self) -> Vec<usize> {
+        let all = self.secondary.iter().flat_map(|secondary| &secondary.families);
+        all.copied().filter(|number| !self.families[*number].dropped).collect()
+    }
+
+    fn read_secondary(&self, family: usize, keys: &[Key]) -> Answer {
+        let contents = &self.secondary.as_ref().expect("it is open").contents[family];
+        let forward = contents.entries.iter().cloned().map(Some);
+        let backward = contents.entries.iter().rev().cloned().map(Some);
+        let found = keys.iter().map(|key| Some((key.0.clone(), contents.find(key)?.to_vec())));
+        Answer::Walked(forward.chain([None]).chain(backward).chain([None]).chain(found).collect())
     }
 
     /// Moves an iterator. Returns the entry after each move, and true for each that is defined.
@@ -240,6 +262,7 @@ impl State {
             {
                 failed("invalid argument")
             }
+            Op::ReadSecondary { family, keys } => self.read_secondary(*family, keys),
             Op::DropFamily { number: 0 } => failed("invalid argument"),
             Op::SetOptions { name, value, .. } => {
                 let wrong = ["no_such_option", "num_levels"].contains(&&**name) || value == "many";
@@ -308,6 +331,14 @@ impl State {
             Op::Snapshot { number } => drop(self.snapshots.insert(*number, self.contents.clone())),
             Op::Release { number } => drop(self.snapshots.remove(number)),
             Op::DropFamily { number } => self.families[*number].dropped = true,
+            Op::OpenSecondary { families, .. } => {
+                let families = families.iter().map(|(number, _, _)| *number).collect();
+                self.secondary = Some(Secondary { families, contents: self.contents.clone() });
+            }
+            Op::CatchUp => {
+                self.secondary.as_mut().expect("it is open").contents.clone_from(&self.contents);
+            }
+            Op::CloseSecondary => self.secondary = None,
             Op::Begin { number, name, .. } => {
                 let transaction = InTransaction {
                     name: name.clone(),
