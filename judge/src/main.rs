@@ -38,6 +38,9 @@ const HELP: &str = "karst-judge COMMAND
                     [--kills N] [--seed S] [--folder DIR]
   lockstep ...      the same random operations on both, every answer compared, directories swapped at each reopening;
                     [--ops N] [--seed S] [--folder DIR]; of one seed [--until N] [--without KIND] [--set OPTION=VALUE]
+  lockstep fifo ...
+                    FIFO compaction of files of many ages;
+                    [--ops N] [--seed S] [--folder DIR]
   bench ...         the side-by-side benchmark; `bench --help` lists its options";
 
 fn main() -> ExitCode {

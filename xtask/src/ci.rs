@@ -47,6 +47,8 @@ fn install_nextest() {
 const CI_KILLS: &str = "100";
 /// Operations in lockstep with RocksDB: one database of twelve lives, or two.
 const CI_LOCKSTEP: &str = "20000";
+/// Walks of lockstep with a driver of their own, each of some seconds.
+const CI_WALKS: [&str; 1] = ["fifo"];
 
 /// All checks before a change lands, beyond [`test()`]. At the end it lists tests that failed, with
 /// the end of their output, and tests that passed only in a retry, including those of an earlier
@@ -205,6 +207,9 @@ fn judge_matrix() -> Result {
         &|| {
             judge(JUDGE_OF_CI, &["matrix"])?;
             judge(JUDGE_OF_CI, &["timestamps", "--seed", &seeds[0]])?;
+            for walk in CI_WALKS {
+                judge(JUDGE_OF_CI, &["lockstep", walk, "--seed", &seeds[1]])?;
+            }
             judge(JUDGE_OF_CI, &["lockstep", "--ops", CI_LOCKSTEP, "--seed", &seeds[1]])
         },
     ])

@@ -6,6 +6,7 @@
 
 mod draw;
 mod engine;
+mod fifo;
 mod follow;
 mod karst;
 mod known;
@@ -13,6 +14,7 @@ mod life;
 mod options;
 mod rocks;
 mod state;
+mod walks;
 
 use life::{Pair, Plan, Report};
 use std::path::PathBuf;
@@ -20,9 +22,15 @@ use std::time::Instant;
 
 const OPERATIONS: u64 = 1_000_000;
 
-/// `--ops N`, `--seed S`, `--folder DIR`; to investigate one seed `--until N`, `--without KIND`,
+/// The name of one of the [`walks`] and its arguments; or those of the main walk: `--ops N`,
+/// `--seed S`, `--folder DIR`; to investigate one seed `--until N`, `--without KIND`,
 /// `--set OPTION=VALUE`.
 pub(crate) fn run(args: &[&str]) -> Result<(), String> {
+    if let [name, rest @ ..] = args
+        && let Some(result) = walks::run(name, rest)
+    {
+        return result;
+    }
     let (mut operations, mut seed, mut folder) = (OPERATIONS, 1, std::env::temp_dir());
     let (mut until, mut without, mut set) = (None, Vec::new(), Vec::new());
     let mut words = args.iter();
