@@ -48,7 +48,7 @@ const CI_KILLS: &str = "100";
 /// Operations in lockstep with RocksDB: one database of twelve lives, or two.
 const CI_LOCKSTEP: &str = "20000";
 /// Walks of lockstep with a driver of their own, each of some seconds.
-const CI_WALKS: [&str; 1] = ["fifo"];
+const CI_WALKS: [&str; 2] = ["fifo", "timestamps"];
 
 /// All checks before a change lands, beyond [`test()`]. At the end it lists tests that failed, with
 /// the end of their output, and tests that passed only in a retry, including those of an earlier

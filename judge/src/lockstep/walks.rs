@@ -2,6 +2,7 @@
 //! one database or one set of texts, and a walk continues with the next seed.
 
 use super::fifo;
+use crate::timestamps;
 use std::path::{Path, PathBuf};
 
 /// Runs one seed in a folder, and returns the number of units that were compared.
@@ -15,7 +16,10 @@ struct Kind {
     walk: Walk,
 }
 
-const KINDS: &[Kind] = &[Kind { name: "fifo", unit: "files", units: 200, walk: fifo::run }];
+const KINDS: &[Kind] = &[
+    Kind { name: "fifo", unit: "files", units: 200, walk: fifo::run },
+    Kind { name: "timestamps", unit: "rows", units: 20_000, walk: timestamps::lockstep::run },
+];
 
 /// Runs the named walk, with `--ops N`, `--seed S` and `--folder DIR`; None if there is no such one.
 pub(super) fn run(name: &str, args: &[&str]) -> Option<Result<(), String>> {

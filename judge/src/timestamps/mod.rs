@@ -7,6 +7,7 @@
 //! which `--seed` repeats, and the number of compared rows.
 
 mod karst;
+pub(crate) mod lockstep;
 mod model;
 mod order;
 mod rocks;
