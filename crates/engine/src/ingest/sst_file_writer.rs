@@ -154,7 +154,9 @@ impl SstFileWriter {
 
     fn new(env: Env, mut config: FamilyConfig, options: &Options) -> Result<SstFileWriter> {
         let db_options = options.db_options(DbOptions::default())?;
-        check_options::new_family(&db_options, &config.options, &config)?;
+        // Compat: like RocksDB's writer, which has no memtables and takes those of every kind.
+        let without_memtables = DbOptions { allow_concurrent_memtable_write: false, ..db_options.clone() };
+        check_options::new_family(&without_memtables, &config.options, &config)?;
         let file_checksums = options.file_checksums(&db_options)?;
         // Compat: like RocksDB's writer, because an ingested file cannot refer to blob files.
         config.options.enable_blob_files = false;

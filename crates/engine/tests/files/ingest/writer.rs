@@ -163,3 +163,23 @@ fn a_writer_for_a_column_family_has_its_options_and_its_id() {
     db.ingest_external_files(&[arg]).unwrap();
     assert_eq!(db.get_cf(&ReadOptions::new(), &other, "a").unwrap().as_deref(), Some(&b"2"[..]));
 }
+
+#[test]
+fn a_writer_takes_every_kind_of_memtable_as_it_has_none() {
+    for kind in ["vector", "prefix_hash", "hash_linkedlist", "SkipListFactory"] {
+        let apart = in_memory().set_all("allow_concurrent_memtable_write=false").unwrap();
+        let apart = apart.set_all(&format!("memtable_factory={kind}")).unwrap();
+        let db = Db::open("/db", &apart).unwrap();
+        let family = db.default_column_family();
+        // The writer's own options allow concurrent inserts, as the defaults do.
+        let mut writer = SstFileWriter::for_column_family(&Options::new(), family)
+            .unwrap_or_else(|error| panic!("{kind}: {error}"));
+        writer.open("/file.sst").unwrap();
+        writer.put("a", "1").unwrap();
+        writer.finish().unwrap();
+        let named = in_memory().set("memtable_factory", kind).unwrap();
+        SstFileWriter::create(&named).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        db.ingest_external_file(&Default::default(), ["/file.sst"]).unwrap();
+        assert_eq!(db.get("a").unwrap().as_deref(), Some(&b"1"[..]), "{kind}");
+    }
+}
