@@ -609,7 +609,7 @@ impl Versions {
             synced.map_err(|error| NotWritten { error: error.into(), may_count: false })?;
         }
         match file {
-            Some(mut file) if file.size_bytes() < self.most_bytes(&file) => {
+            Some(mut file) if file.size_bytes() < self.most_bytes(&file) && staged.may_be_appended() => {
                 let written = file.append(&staged.records).and_then(|()| {
                     let began = self.shared.start_timer();
                     let synced = file.sync();

@@ -78,6 +78,17 @@ impl Staged {
         }
     }
 
+    /// Returns false if the records have to begin a new MANIFEST.
+    ///
+    /// Compat: RocksDB's secondaries and its `best_efforts_recovery` refuse a MANIFEST with an
+    /// atomic group that adds a family ("unexpected CF change in AtomicGroup"). The snapshot at the
+    /// beginning of a MANIFEST has no groups, and appears as a whole with CURRENT.
+    pub(super) fn may_be_appended(&self) -> bool {
+        let adds_in_group =
+            |edit: &VersionEdit| edit.column_family_add.is_some() && edit.remaining_in_atomic_group.is_some();
+        !self.records.iter().any(adds_in_group)
+    }
+
     /// Applies one change.
     ///
     /// # Errors

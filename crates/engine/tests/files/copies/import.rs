@@ -7,6 +7,8 @@ use karst_engine::{
     Checkpoint, CompactRangeOptions, Db, Error, ErrorKind, ExportImportFilesMetaData, FlushOptions,
     ImportColumnFamilyOptions, Options, ReadOptions, WriteOptions,
 };
+use karst_format::log::LogReader;
+use karst_format::version_edit::VersionEdit;
 use karst_io::{Env, FileSystem, MemoryFileSystem};
 use karst_testkit::asked::seeds;
 use karst_testkit::eventually;
@@ -404,4 +406,30 @@ fn rocksdb_reads_what_was_imported() {
     db.close().unwrap();
     assert_eq!(ldb_scan(&path, "default").unwrap(), expected[0]);
     assert_eq!(ldb_scan(&path, "imported").unwrap(), expected[1]);
+}
+
+/// RocksDB's secondaries and its `best_efforts_recovery` refuse a MANIFEST where a group of edits
+/// adds a family.
+#[test]
+fn no_group_of_edits_in_the_manifest_adds_the_imported_family() {
+    let (env, files) = memory();
+    let all = options(&env, CALM);
+    let db = Db::open("/db", &all).unwrap();
+    (0..10).for_each(|number| db.put(key(number), "exported").unwrap());
+    let family = db.default_column_family();
+    let metadata = Checkpoint::new(&db).unwrap().export_column_family(family, "/export").unwrap();
+    let import = ImportColumnFamilyOptions::default();
+    db.create_column_family_with_import("imported", &all, &import, &metadata).unwrap();
+    let current = files.read_file(Path::new("/db/CURRENT")).unwrap();
+    let manifest = Path::new("/db").join(String::from_utf8(current).unwrap().trim_end());
+    let bytes = files.read_file(&manifest).unwrap();
+    let (mut reader, mut added) = (LogReader::manifest(&bytes), Vec::new());
+    while let Some(record) = reader.next_record() {
+        let edit = VersionEdit::decode(record.unwrap().bytes).unwrap();
+        if let Some(name) = edit.column_family_add {
+            assert_eq!(edit.remaining_in_atomic_group, None);
+            added.push(String::from_utf8_lossy(name.as_ref()).into_owned());
+        }
+    }
+    assert!(added.iter().any(|name| name == "imported"), "{added:?}");
 }
