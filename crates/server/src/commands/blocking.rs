@@ -243,7 +243,7 @@ pub(crate) fn give_up(server: &Server, session: &Session, waiting: Waiting, out:
 }
 
 /// Parses a number of milliseconds.
-fn milliseconds(argument: &[u8]) -> Result<i64, Wrong> {
+pub(super) fn milliseconds(argument: &[u8]) -> Result<i64, Wrong> {
     let number = integer_argument(argument);
     match number.map_err(|_| Wrong::err("timeout is not an integer or out of range"))? {
         number @ 0.. => Ok(number),

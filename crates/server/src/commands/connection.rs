@@ -8,6 +8,7 @@ use crate::server::Client;
 use crate::session::Replies;
 use crate::wrong::Wrong;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Version of Redis whose commands and replies are meant, in HELLO and INFO.
 pub(super) const REDIS_VERSION: &str = "7.2.4";
@@ -43,6 +44,7 @@ pub(super) async fn quit(call: &mut Call<'_>) -> Result<(), Wrong> {
 
 pub(super) async fn reset(call: &mut Call<'_>) -> Result<(), Wrong> {
     call.server.clients().pubsub().leave(&call.session.client);
+    call.server.clients().remove_monitor(&call.session.client);
     call.out.encoded(call.session.client.mailbox.take());
     call.session.reset(!call.server.settings().has_password());
     call.out.set_protocol(Protocol::Two);
@@ -178,9 +180,29 @@ pub(super) async fn client(call: &mut Call<'_>) -> Result<(), Wrong> {
         ("no-evict" | "no-touch", 3) => return Err(Wrong::syntax()),
         ("tracking", 3) if call.is(2, "off") => call.out.ok(),
         ("unblock", _) => unblock(call)?,
+        ("pause", _) => pause(call)?,
+        ("unpause", 2) => {
+            call.server.pause().end();
+            call.out.ok();
+        }
         ("help", _) => containers::help(call, Id::Client),
         _ => return Err(Wrong::syntax()),
     }
+    Ok(())
+}
+
+fn pause(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let of_all = match call.args {
+        [_, _, _] => true,
+        [_, _, _, _] if call.is(3, "all") => true,
+        [_, _, _, _] if call.is(3, "write") => false,
+        [_, _, _, _] => return Err(Wrong::err("CLIENT PAUSE mode must be WRITE or ALL")),
+        _ => return Err(Wrong::syntax()),
+    };
+    let span = Duration::from_millis(super::blocking::milliseconds(&call.args[2])?.unsigned_abs());
+    let now = call.server.env().now();
+    call.server.pause().begin(now.saturating_add(span), of_all, now);
+    call.out.ok();
     Ok(())
 }
 

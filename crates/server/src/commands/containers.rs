@@ -1,5 +1,5 @@
 //! Commands of which each argument behind the name is a command of its own: CLIENT, COMMAND,
-//! CONFIG, OBJECT and PUBSUB. Their subcommands, with arity and help.
+//! CONFIG, OBJECT, PUBSUB and SLOWLOG. Their subcommands, with arity and help.
 //!
 //! A subcommand that is unknown or has another number of arguments is refused before its handler
 //! runs, so that EXEC refuses a transaction with it.
@@ -25,10 +25,12 @@ const CLIENT: &[Sub] = &[
     ("list", -2, "[TYPE (normal|pubsub) | ID <id> [...]]", "Return information about connections."),
     ("no-evict", 3, "(ON|OFF)", "Accepted; no connection is evicted."),
     ("no-touch", 3, "(ON|OFF)", "Accepted; accesses are not kept."),
+    ("pause", -3, "<milliseconds> [WRITE|ALL]", "Have the commands of all clients wait."),
     ("reply", 3, "(ON|OFF|SKIP)", "Choose the replies that are sent."),
     ("setinfo", 4, "<option> <value>", "Set LIB-NAME or LIB-VER."),
     ("setname", 3, "<name>", "Name the connection."),
     ("unblock", -3, "<id> [TIMEOUT|ERROR]", "End the wait of a connection's command."),
+    ("unpause", 2, "", "End the pause."),
     ("tracking", -3, "OFF", "Accepted; ON is not served."),
 ];
 
@@ -62,6 +64,12 @@ const PUBSUB: &[Sub] = &[
     ("shardnumsub", -2, "[<channel> [...]]", "Return the numbers of subscribers of shard channels."),
 ];
 
+const SLOW_LOG: &[Sub] = &[
+    ("get", -2, "[<count>]", "Return the newest entries, 10 by default; -1: all."),
+    ("len", 2, "", "Return the number of entries."),
+    ("reset", 2, "", "Remove all entries."),
+];
+
 /// Subcommands of a command; none if it is no container.
 fn subcommands(id: Id) -> &'static [Sub] {
     match id {
@@ -70,6 +78,7 @@ fn subcommands(id: Id) -> &'static [Sub] {
         Id::Config => CONFIG,
         Id::Object => OBJECT,
         Id::PubSub => PUBSUB,
+        Id::SlowLog => SLOW_LOG,
         _ => &[],
     }
 }

@@ -8,7 +8,7 @@
 use super::dispatch::run;
 use super::pace::Pace;
 use super::table::{Flags, Id, Keys, Spec, database, find};
-use super::{Call, held_too_much};
+use super::{Call, held_too_much, watching};
 use crate::resp::{Encoder, Request};
 use crate::server::Server;
 use crate::session::{Session, Transaction};
@@ -113,7 +113,9 @@ async fn run_all(
         let Some(spec) = find(&args[0]) else { continue };
         let before = out.len();
         let mut call = Call { args, session, access: &mut *access, out: &mut *out, server };
-        match run(spec.id, &mut call).await {
+        let done = run(spec.id, &mut call).await;
+        watching::show(spec, server, session, args);
+        match done {
             Ok(()) => {}
             Err(wrong) if wrong.is_of_store() => return Err(wrong),
             Err(wrong) => {

@@ -30,6 +30,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod transactions;
+mod watching;
 
 use crate::resp::{Encoder, Protocol, Request};
 use crate::server::Server;
@@ -147,6 +148,20 @@ pub(crate) fn company(request: &[Vec<u8>], session: &Session) -> Company {
     }
 }
 
+/// True if a request waits while CLIENT PAUSE keeps clients from writing.
+pub(crate) fn may_write(request: &[Vec<u8>], session: &Session) -> bool {
+    let writes = |spec: &Spec| spec.flags.has(Flags::WRITE) || matches!(spec.id, Id::Publish | Id::SPublish);
+    let of = |args: &[Vec<u8>]| args.first().and_then(|name| find(name));
+    match of(request) {
+        Some(spec) if spec.id == Id::Exec => {
+            let transaction = session.transaction.borrow();
+            let mut queued = transaction.iter().flat_map(|transaction| &transaction.queued);
+            queued.any(|args| of(args).is_some_and(writes))
+        }
+        found => found.is_some_and(writes),
+    }
+}
+
 /// Carries out requests whose company is [`Company::Writers`], one after the other, and commits
 /// what they have written together, in parts of about [`COMMITTED_AT_ONCE`]. Adds the reply of
 /// each. If the store fails, the error is the reply of all whose writes are lost by it.
@@ -175,11 +190,14 @@ pub(crate) async fn execute_writers(
     let (mut begin, mut replies) = (out.len(), 0);
     for (spec, args) in resolved() {
         server.stats().commands.add(1);
-        session.client.note_command(spec.name, server.env().now());
-        let before = out.len();
+        let (begun, before) = (server.env().now(), out.len());
+        session.client.note_command(spec.name, begun);
         replies += 1;
         let mut call = Call { args, session, access: &mut access, out: &mut *out, server };
-        let lost = match run(spec.id, &mut call).await {
+        let done = run(spec.id, &mut call).await;
+        watching::show(spec, server, session, args);
+        watching::time(server, session, args, begun);
+        let lost = match done {
             Ok(()) if access.pending() < COMMITTED_AT_ONCE => continue,
             Ok(()) => access.commit(server.settings().durability()).await.err(),
             Err(wrong) if wrong.is_of_store() => {
@@ -250,18 +268,25 @@ async fn perform(
     out: &mut Encoder,
 ) -> Result<Option<Waiting>, Wrong> {
     let spec = resolve(args, session).inspect_err(|_| session.refuse_transaction())?;
+    let begun = server.env().now();
     if session.is_in_transaction() {
-        session.client.note_command(spec.name, server.env().now());
+        session.client.note_command(spec.name, begun);
         if spec.id == Id::Exec {
-            return exec::exec(server, session, out).await.map(|()| None);
+            let done = exec::exec(server, session, out).await;
+            watching::show(spec, server, session, args);
+            watching::time(server, session, args, begun);
+            return done.map(|()| None);
         }
         if !spec.flags.has(Flags::AT_ONCE) {
             return exec::queue(spec, server, session, args, out).map(|()| None);
         }
     }
     if spec.flags.has(Flags::BLOCKING) {
-        session.client.note_command(spec.name, server.env().now());
-        return blocking::begin(spec, server, session, args, out).await;
+        session.client.note_command(spec.name, begun);
+        let done = blocking::begin(spec, server, session, args, out).await;
+        watching::show(spec, server, session, args);
+        watching::time(server, session, args, begun);
+        return done;
     }
     perform_one(spec, server, session, args, out).await.map(|()| None)
 }
@@ -274,7 +299,21 @@ async fn perform_one(
     args: &[Vec<u8>],
     out: &mut Encoder,
 ) -> Result<(), Wrong> {
-    session.client.note_command(spec.name, server.env().now());
+    let begun = server.env().now();
+    session.client.note_command(spec.name, begun);
+    let done = run_and_commit(spec, server, session, args, out).await;
+    watching::show(spec, server, session, args);
+    watching::time(server, session, args, begun);
+    done
+}
+
+async fn run_and_commit(
+    spec: &Spec,
+    server: &Server,
+    session: &Session,
+    args: &[Vec<u8>],
+    out: &mut Encoder,
+) -> Result<(), Wrong> {
     let mut access = match spec.flags.has(Flags::WRITE) {
         false => server.store().view(server.store().now()),
         true if spec.keys == Keys::All => server.store().change_all().await,

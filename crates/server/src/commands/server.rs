@@ -107,6 +107,7 @@ pub(super) async fn config(call: &mut Call<'_>) -> Result<(), Wrong> {
         ("set", 4..) if call.args.len().is_multiple_of(2) => set_config(call)?,
         ("resetstat", 2) => {
             call.server.stats().reset();
+            call.server.store().counts().reset();
             call.out.ok();
         }
         ("rewrite", 2) => return Err(Wrong::err("The server is running without a config file")),
@@ -348,6 +349,7 @@ fn of_persistence(call: &Call<'_>) -> Lines {
 
 fn of_stats(call: &Call<'_>) -> Lines {
     let (stats, pubsub) = (call.server.stats(), call.server.clients().pubsub());
+    let counts = call.server.store().counts();
     lines([
         ("total_connections_received", stats.connections.get().to_string()),
         ("rejected_connections", stats.rejected.get().to_string()),
@@ -355,7 +357,10 @@ fn of_stats(call: &Call<'_>) -> Lines {
         ("total_error_replies", stats.errors.get().to_string()),
         ("total_net_input_bytes", stats.received.get().to_string()),
         ("total_net_output_bytes", stats.sent.get().to_string()),
+        ("expired_keys", counts.expired().to_string()),
         ("evicted_keys", "0".to_owned()),
+        ("keyspace_hits", counts.hits().to_string()),
+        ("keyspace_misses", counts.misses().to_string()),
         ("pubsub_channels", pubsub.count(Space::Channels).to_string()),
         ("pubsub_patterns", pubsub.count(Space::Patterns).to_string()),
         ("pubsubshard_channels", pubsub.count(Space::Shards).to_string()),

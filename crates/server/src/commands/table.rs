@@ -184,8 +184,10 @@ macro_rules! for_each_command {
             FlushAll "flushall" -1 (WRITE) Keys::All => server::flush_all;
             FlushDb "flushdb" -1 (WRITE) Keys::All => server::flush_db;
             Info "info" -1 () NONE => server::info;
+            Monitor "monitor" 1 (ADMIN NO_SCRIPT) NONE => watching::monitor;
             Role "role" 1 (FAST ADMIN) NONE => server::role;
             Shutdown "shutdown" -1 (ADMIN) NONE => server::shutdown;
+            SlowLog "slowlog" -2 (ADMIN) NONE => watching::slow_log;
             SwapDb "swapdb" 3 (WRITE FAST) Keys::All => server::swap_db;
             Time "time" 1 (FAST) NONE => server::time;
             Wait "wait" 3 (NO_SCRIPT) NONE => blocking::wait;

@@ -124,6 +124,9 @@ impl Connection<'_> {
                 self.receive().await?;
                 continue;
             }
+            if self.server.pause().is_set() {
+                self.sit_out().await?;
+            }
             // Boxed, because the state of a command is large, and idle connections would hold its
             // room.
             Box::pin(self.carry_out()).await?;

@@ -1,4 +1,4 @@
-//! A connection whose command waits for an element.
+//! A connection whose command waits for an element, or for the end of a pause.
 //!
 //! It goes on to receive, because that is how it knows that the client has gone: what comes is kept
 //! for afterwards. Pushes are sent meanwhile.
@@ -77,6 +77,44 @@ impl Connection<'_> {
         Ok(reply)
     }
 
+    /// Keeps what was received, which is limited as a request is.
+    fn keep_early(&mut self) -> Result<(), Over> {
+        self.early.take(&mut self.receiver);
+        match self.early.bytes.len() > self.server.settings().limits().request {
+            true => Err(Over),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits while CLIENT PAUSE is for the requests of the window.
+    pub(super) async fn sit_out(&mut self) -> Result<(), Over> {
+        let (client, server) = (self.session.client.clone(), self.server);
+        while let Some(paused) = server.pause().at(server.env().now()) {
+            let may_write = |request: &Request| commands::may_write(request, &self.session);
+            if !paused.of_all && !self.requests.iter().any(may_write) {
+                break;
+            }
+            self.take_mail();
+            self.send().await?;
+            if client.end.is_rung() {
+                // What was received before the server stops is answered.
+                return if server.is_stopping() { Ok(()) } else { Err(Over) };
+            }
+            self.keep_early()?;
+            let late = pin!(sleep(server.env(), paused.until.saturating_sub(server.env().now())));
+            let ended = pin!(server.pause().ended());
+            let told = pin!(client.end.rung_or(|| client.mailbox.has_mail()));
+            match select(told, select(pin!(self.receiver.fill()), select(ended, late))).await {
+                Either::Right((Either::Left((Ok(received @ 1..), _)), _)) => {
+                    server.stats().received.add(received as u64);
+                }
+                Either::Right((Either::Left((Ok(0) | Err(_), _)), _)) => return Err(Over),
+                Either::Left(_) | Either::Right((Either::Right(_), _)) => {}
+            }
+        }
+        Ok(())
+    }
+
     async fn woken(&mut self, waiting: &Waiting) -> Result<Woken, Over> {
         let client = self.session.client.clone();
         let waiter = waiting.waiter();
@@ -93,10 +131,7 @@ impl Connection<'_> {
             if client.is_unblocked() {
                 return Ok(Woken::Ended);
             }
-            self.early.take(&mut self.receiver);
-            if self.early.bytes.len() > self.server.settings().limits().request {
-                return Err(Over);
-            }
+            self.keep_early()?;
             let env = self.server.env();
             let late = async {
                 match waiting.until() {

@@ -38,6 +38,7 @@ pub(crate) struct Client {
     /// Number of watched keys.
     watched: AtomicU64,
     is_resp3: AtomicBool,
+    is_monitor: AtomicBool,
     names: Mutex<Names>,
 }
 
@@ -74,6 +75,7 @@ impl Client {
             queued: AtomicI64::new(-1),
             watched: AtomicU64::new(0),
             is_resp3: AtomicBool::new(false),
+            is_monitor: AtomicBool::new(false),
             names: Mutex::default(),
         }
     }
@@ -92,6 +94,11 @@ impl Client {
             true => self.end.wake(),
             false => self.end.ring(),
         }
+    }
+
+    /// Notes whether it sees the commands of all. Returns what was.
+    pub(super) fn set_monitor(&self, is_so: bool) -> bool {
+        self.is_monitor.swap(is_so, Ordering::SeqCst)
     }
 
     /// Notes that its command waits.
@@ -146,7 +153,9 @@ impl Client {
     /// Its properties as CLIENT LIST has them, a letter each.
     fn flags(&self) -> String {
         let is_queueing = self.queued.load(Ordering::Relaxed) >= 0;
-        let all = [('P', self.is_subscribed()), ('x', is_queueing), ('b', self.is_blocked())];
+        let is_monitor = self.is_monitor.load(Ordering::Relaxed);
+        let all =
+            [('O', is_monitor), ('P', self.is_subscribed()), ('x', is_queueing), ('b', self.is_blocked())];
         let flags: String = all.iter().filter(|(_, has)| *has).map(|(flag, _)| *flag).collect();
         if flags.is_empty() { "N".to_owned() } else { flags }
     }

@@ -1,6 +1,6 @@
 //! The clients that are connected: their number, CLIENT LIST and CLIENT KILL.
 //!
-//! Lock: the list's mutex is held for a look-up or a copy.
+//! Lock: the mutexes of the list and of the monitors are held for a look-up or a copy.
 
 use super::client::Client;
 use super::pubsub::PubSub;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The connected clients, by their numbers.
@@ -20,6 +20,9 @@ pub(crate) struct Clients {
     /// Notified when a client leaves.
     left: Event,
     pubsub: PubSub,
+    /// Clients of MONITOR.
+    monitors: Mutex<Vec<Arc<Client>>>,
+    has_monitors: AtomicBool,
 }
 
 /// A connected client; dropping it takes the client off the list.
@@ -34,6 +37,7 @@ impl Drop for Connected<'_> {
         if self.client.is_subscribed() {
             self.clients.pubsub.leave(&self.client);
         }
+        self.clients.remove_monitor(&self.client);
         self.clients.list.lock().remove(&self.client.id);
         self.clients.left.notify(usize::MAX);
     }
@@ -70,6 +74,32 @@ impl Clients {
     /// Number of clients whose commands wait.
     pub(crate) fn blocked(&self) -> usize {
         self.list.lock().values().filter(|client| client.is_blocked()).count()
+    }
+
+    /// Has a client see the commands of all.
+    pub(crate) fn add_monitor(&self, client: &Arc<Client>) {
+        let mut monitors = self.monitors.lock();
+        if !client.set_monitor(true) {
+            monitors.push(client.clone());
+        }
+        self.has_monitors.store(true, Ordering::SeqCst);
+    }
+
+    /// Ends what [`add_monitor`](Self::add_monitor) began.
+    pub(crate) fn remove_monitor(&self, client: &Client) {
+        if client.set_monitor(false) {
+            let mut monitors = self.monitors.lock();
+            monitors.retain(|other| other.id != client.id);
+            self.has_monitors.store(!monitors.is_empty(), Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn has_monitors(&self) -> bool {
+        self.has_monitors.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn monitors(&self) -> Vec<Arc<Client>> {
+        self.monitors.lock().clone()
     }
 
     /// The subscriptions of all clients.

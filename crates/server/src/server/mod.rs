@@ -8,16 +8,20 @@ mod bell;
 mod client;
 mod clients;
 mod mailbox;
+mod pause;
 mod pubsub;
 mod settings;
+mod slowlog;
 mod stats;
 mod subscriptions;
 
 pub(crate) use bell::Bell;
 pub(crate) use client::Client;
 pub(crate) use clients::Clients;
+use pause::Pause;
 pub use settings::AppendSync;
 pub(crate) use settings::Settings;
+use slowlog::SlowLog;
 pub(crate) use stats::Stats;
 pub(crate) use subscriptions::Space;
 
@@ -76,6 +80,8 @@ struct Inner {
     settings: Settings,
     clients: Clients,
     stats: Stats,
+    slow_log: SlowLog,
+    pause: Pause,
     stop: Bell,
     /// Environment's monotonic time when it was opened.
     since: Duration,
@@ -102,6 +108,8 @@ impl Server {
             settings: Settings::new(options.append_sync, options.max_clients, &options.password),
             clients: Clients::default(),
             stats: Stats::default(),
+            slow_log: SlowLog::default(),
+            pause: Pause::default(),
             stop: Bell::default(),
             since: env.now(),
             run_id,
@@ -162,6 +170,14 @@ impl Server {
 
     pub(crate) fn stats(&self) -> &Stats {
         &self.0.stats
+    }
+
+    pub(crate) fn slow_log(&self) -> &SlowLog {
+        &self.0.slow_log
+    }
+
+    pub(crate) fn pause(&self) -> &Pause {
+        &self.0.pause
     }
 
     pub(crate) fn run_id(&self) -> &str {

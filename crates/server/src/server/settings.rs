@@ -7,7 +7,8 @@ use crate::numbers::integer;
 use crate::resp::Limits;
 use crate::store::Durability;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// When a write is on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,20 +48,28 @@ pub(crate) struct Settings {
     has_password: AtomicBool,
     password: Mutex<Vec<u8>>,
     pubsub_limit: Mutex<OutputLimit>,
+    slower_than: AtomicI64,
+    slow_log_length: AtomicU64,
 }
 
 /// Settings that CONFIG SET changes, by Redis' names; others that CONFIG GET knows are fixed.
-const CHANGEABLE: [&str; 6] = [
+const CHANGEABLE: [&str; 8] = [
     "appendfsync",
     "maxclients",
     "requirepass",
     "proto-max-bulk-len",
     "client-query-buffer-limit",
     "client-output-buffer-limit",
+    "slowlog-log-slower-than",
+    "slowlog-max-len",
 ];
 
 /// Maximum of `maxclients`, which is in its error text.
 const CLIENTS_AT_MOST: i64 = u32::MAX as i64;
+/// Default of `slowlog-log-slower-than`, in microseconds.
+const SLOWER_THAN: i64 = 10_000;
+/// Default of `slowlog-max-len`.
+const SLOW_LOG_LENGTH: u64 = 128;
 /// Minimum of a size in bytes, which is in its error text.
 const MEBIBYTE: u64 = 1 << 20;
 /// Maximum of a size in bytes, which is in its error text.
@@ -77,6 +86,8 @@ impl Settings {
             has_password: AtomicBool::new(!password.is_empty()),
             password: Mutex::new(password.as_bytes().to_vec()),
             pubsub_limit: Mutex::default(),
+            slower_than: AtomicI64::new(SLOWER_THAN),
+            slow_log_length: AtomicU64::new(SLOW_LOG_LENGTH),
         }
     }
 
@@ -126,11 +137,23 @@ impl Settings {
         *self.pubsub_limit.lock()
     }
 
+    /// Time from which on a command is slow; `None`: none is.
+    pub(crate) fn slower_than(&self) -> Option<Duration> {
+        u64::try_from(self.slower_than.load(Ordering::Relaxed)).ok().map(Duration::from_micros)
+    }
+
+    /// Maximum number of entries of the list of slow commands.
+    pub(crate) fn slow_log_length(&self) -> usize {
+        usize::try_from(self.slow_log_length.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
     /// Changeable settings and their values, for CONFIG GET.
     pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
         let limits = self.limits();
         let value = |name| match name {
             "appendfsync" => self.append_sync().name().to_owned(),
+            "slowlog-log-slower-than" => self.slower_than.load(Ordering::Relaxed).to_string(),
+            "slowlog-max-len" => self.slow_log_length().to_string(),
             "maxclients" => self.max_clients().to_string(),
             "requirepass" => String::from_utf8_lossy(&self.password.lock()).into_owned(),
             "proto-max-bulk-len" => limits.argument.to_string(),
@@ -185,6 +208,21 @@ impl Settings {
             "maxclients" => match integer(value) {
                 Some(number @ 1..=CLIENTS_AT_MOST) => store(&self.max_clients, number.cast_unsigned()),
                 Some(_) => Err(Some("argument must be between 1 and 4294967295 inclusive")),
+                None => Err(Some("argument couldn't be parsed into an integer")),
+            },
+            "slowlog-log-slower-than" => match integer(value) {
+                Some(number @ -1..) => {
+                    if does {
+                        self.slower_than.store(number, Ordering::Relaxed);
+                    }
+                    Ok(())
+                }
+                Some(_) => Err(Some("argument must be between -1 and 9223372036854775807 inclusive")),
+                None => Err(Some("argument couldn't be parsed into an integer")),
+            },
+            "slowlog-max-len" => match integer(value) {
+                Some(number @ 0..) => store(&self.slow_log_length, number.cast_unsigned()),
+                Some(_) => Err(Some("argument must be between 0 and 9223372036854775807 inclusive")),
                 None => Err(Some("argument couldn't be parsed into an integer")),
             },
             "proto-max-bulk-len" => memory(&self.argument_at_most),

@@ -16,6 +16,7 @@
 //! in memory are held for single operations.
 
 mod access;
+mod counts;
 mod cursors;
 mod databases;
 mod dead;
@@ -31,6 +32,7 @@ pub(crate) use access::{Access, Lifetime, Side};
 pub(crate) use waiters::{Served, Waiter};
 
 use crate::wrong::Wrong;
+use counts::Counts;
 use cursors::Cursors;
 use databases::Databases;
 use dead::{Dead, DeadElements};
@@ -116,6 +118,7 @@ struct Inner {
     numbers: Numbers,
     locks: Locks,
     waiters: Waiters,
+    counts: Counts,
     dead: Arc<Dead>,
     /// Positions of open cursors.
     cursors: Mutex<Cursors>,
@@ -190,6 +193,7 @@ impl Store {
             numbers,
             locks: Locks::new(),
             waiters: Waiters::default(),
+            counts: Counts::default(),
             dead,
             cursors: Mutex::default(),
             due: 0.into(),
@@ -221,6 +225,11 @@ impl Store {
     /// Returns the database below, for INFO, checkpoints and metrics.
     pub(crate) fn db(&self) -> &Db {
         &self.0.db
+    }
+
+    /// Returns the counts of lookups and of expired keys.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.0.counts
     }
 
     /// Returns the time of the environment's clock.

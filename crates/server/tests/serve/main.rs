@@ -15,3 +15,4 @@ mod pubsub;
 mod sets;
 mod strings;
 mod transactions;
+mod watching;

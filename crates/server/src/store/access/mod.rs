@@ -29,6 +29,8 @@ use super::{Durability, Key, Kind, Millis, Served, Store, Waiter};
 use crate::wrong::Wrong;
 use karstdb::{ColumnFamily, ReadOptions, Value, WriteBatchWithIndex, WriteOptions};
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The reads and writes of one command, or of one EXEC. Its own writes are seen by its reads at
@@ -49,6 +51,8 @@ pub(crate) struct Access {
     newest: ReadOptions,
     /// `None` in a view.
     changes: Option<Changes>,
+    /// Hash of the last key that a view has looked for: a command that looks twice is counted once.
+    counted: AtomicU64,
 }
 
 /// Writes that are not committed, and what they change beside the database.
@@ -61,6 +65,8 @@ struct Changes {
     /// Databases that lost all their keys, by their number and what they were.
     flushed: Vec<(u16, Arc<Database>)>,
     swapped: bool,
+    /// Number of expired keys that were removed.
+    expired: u64,
     /// The earliest expiry that was set.
     due: Millis,
     /// The waiters that the commits so far have signalled.
@@ -77,7 +83,7 @@ impl Changes {
         self.touched.clear();
         self.dead.clear();
         self.flushed.clear();
-        (self.swapped, self.due) = (false, Millis::MAX);
+        (self.swapped, self.expired, self.due) = (false, 0, Millis::MAX);
     }
 }
 
@@ -96,6 +102,7 @@ impl Access {
             dead: Vec::new(),
             flushed: Vec::new(),
             swapped: false,
+            expired: 0,
             due: Millis::MAX,
             served: Served::default(),
             _guards: guards,
@@ -103,7 +110,15 @@ impl Access {
         // The mapping is read under the locks, and stays as it is until they are released.
         let mapping = store.0.databases.now();
         let store = store.clone();
-        Access { store, now, mapping, snapshot: OnceLock::new(), newest: ReadOptions::new(), changes }
+        Access {
+            store,
+            now,
+            mapping,
+            snapshot: OnceLock::new(),
+            newest: ReadOptions::new(),
+            changes,
+            counted: AtomicU64::new(0),
+        }
     }
 
     /// Returns the time at which the access sees expiries.
@@ -229,6 +244,7 @@ impl Access {
             inner.locks.touch(key);
         }
         changes.served.add(inner.waiters.signal(&changes.touched));
+        inner.counts.note_expired(changes.expired);
         if changes.due < Millis::MAX {
             self.store.due_at(changes.due);
         }
@@ -340,7 +356,22 @@ impl Access {
     /// Reads the record of a key that has not expired.
     async fn live(&self, key: &Key) -> karstdb::Result<Option<Record>> {
         let record = self.record(key).await?;
-        Ok(record.filter(|record| !record.head.is_expired(self.now)))
+        let record = record.filter(|record| !record.head.is_expired(self.now));
+        self.count_lookup(key, record.is_some());
+        Ok(record)
+    }
+
+    /// Counts a lookup for INFO if the access only reads.
+    fn count_lookup(&self, key: &Key, is_there: bool) {
+        if self.changes.is_none() {
+            let mut hasher = DefaultHasher::new();
+            key.hash(&mut hasher);
+            // 0 is that of no key.
+            let hash = hasher.finish() | 1;
+            if self.counted.swap(hash, Ordering::Relaxed) != hash {
+                self.store.0.counts.note_lookup(is_there);
+            }
+        }
     }
 
     /// Reads the records of many keys, in one round trip; those that are absent or expired are
@@ -353,7 +384,12 @@ impl Access {
             let head = Head::decode(key, &value)?;
             Ok((!head.is_expired(self.now)).then_some(Record { head, value }))
         };
-        stored.iter().zip(values).map(record).collect()
+        let records: karstdb::Result<Vec<_>> = stored.iter().zip(values).map(record).collect();
+        let records = records?;
+        for (key, record) in keys.iter().zip(&records) {
+            self.count_lookup(key, record.is_some());
+        }
+        Ok(records)
     }
 
     /// Reads the record of a key that is about to be written. An expired one is removed.
@@ -364,6 +400,7 @@ impl Access {
                 // It was absent before, so no watch of it is touched.
                 self.unlink(key, &record.head)?;
                 self.bury(&record.head)?;
+                self.changes()?.expired += 1;
                 Ok(None)
             }
             record => Ok(record),

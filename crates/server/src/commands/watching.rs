@@ -1,0 +1,166 @@
+//! What operators see of the commands that run: MONITOR and SLOWLOG.
+
+use super::table::{Flags, Id, Spec};
+use super::{Call, containers, lower};
+use crate::numbers::integer_argument;
+use crate::server::Server;
+use crate::session::Session;
+use crate::wrong::Wrong;
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Number of entries of SLOWLOG GET without a count.
+const ENTRIES: usize = 10;
+
+/// The arguments without passwords.
+fn redacted(args: &[Vec<u8>]) -> Cow<'_, [Vec<u8>]> {
+    let word = |at: usize| args.get(at).map(|word| lower(word)).unwrap_or_default();
+    let secret: Vec<usize> = match &*word(0) {
+        "auth" => (1..args.len()).collect(),
+        "hello" => (2..args.len()).find(|at| word(*at) == "auth").map_or(vec![], |at| vec![at + 1, at + 2]),
+        "config" => (2..args.len()).filter(|at| at % 2 == 1 && word(at - 1) == "requirepass").collect(),
+        _ => return Cow::Borrowed(args),
+    };
+    let mut args = args.to_vec();
+    for at in secret {
+        if let Some(argument) = args.get_mut(at) {
+            *argument = b"(redacted)".to_vec();
+        }
+    }
+    Cow::Owned(args)
+}
+
+/// Tells the clients of MONITOR of a command that runs.
+pub(super) fn show(spec: &Spec, server: &Server, session: &Session, args: &[Vec<u8>]) {
+    if !server.clients().has_monitors() || spec.flags.has(Flags::ADMIN) {
+        return;
+    }
+    let now = server.env().unix_time();
+    let mut line =
+        format!("+{}.{:06} [{} {}]", now.as_secs(), now.subsec_micros(), session.db(), session.client.peer);
+    for argument in &*redacted(args) {
+        line.push(' ');
+        quote(&mut line, argument);
+    }
+    line += "\r\n";
+    let (limit, now) = (server.settings().pubsub_limit(), server.env().now());
+    for monitor in server.clients().monitors() {
+        monitor.post([line.as_bytes(), &[]], &limit, now);
+    }
+}
+
+/// Adds bytes in quotes, as Redis prints them.
+fn quote(line: &mut String, bytes: &[u8]) {
+    line.push('"');
+    for byte in bytes {
+        match byte {
+            b'\\' | b'"' => line.extend(['\\', char::from(*byte)]),
+            b'\n' => *line += "\\n",
+            b'\r' => *line += "\\r",
+            b'\t' => *line += "\\t",
+            7 => *line += "\\a",
+            8 => *line += "\\b",
+            b' '..=b'~' => line.push(char::from(*byte)),
+            _ => {
+                let _never_fails = write!(line, "\\x{byte:02x}");
+            }
+        }
+    }
+    line.push('"');
+}
+
+pub(super) async fn monitor(call: &mut Call<'_>) -> Result<(), Wrong> {
+    if call.session.is_in_exec() {
+        return Err(Wrong::err("MONITOR isn't allowed for DENY BLOCKING client"));
+    }
+    call.server.clients().add_monitor(&call.session.client);
+    call.out.ok();
+    Ok(())
+}
+
+/// Notes a command that began at this monotonic time of the environment, if it was slow.
+pub(super) fn time(server: &Server, session: &Session, args: &[Vec<u8>], begun: Duration) {
+    let Some(threshold) = server.settings().slower_than() else { return };
+    let took = server.env().now().saturating_sub(begun);
+    // A request that a transaction has queued has given its arguments away.
+    if took < threshold || args.is_empty() || server.settings().slow_log_length() == 0 {
+        return;
+    }
+    let (client, at_most) = (&session.client, server.settings().slow_log_length());
+    let times = (server.env().unix_time(), took);
+    server.slow_log().add(&redacted(args), times, (client.peer.to_string(), client.name()), at_most);
+}
+
+pub(super) async fn slow_log(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let log = call.server.slow_log();
+    match (&*call.word(1), call.args) {
+        ("len", [_, _]) => call.out.count(log.count()),
+        ("reset", [_, _]) => {
+            log.reset();
+            call.out.ok();
+        }
+        ("get", [_, _]) => entries(call, ENTRIES),
+        ("get", [_, _, count]) => {
+            let wrong = Wrong::err("count should be greater than or equal to -1");
+            match integer_argument(count) {
+                Ok(-1) => entries(call, usize::MAX),
+                Ok(count) => entries(call, usize::try_from(count).map_err(|_| wrong)?),
+                Err(_) => return Err(wrong),
+            }
+        }
+        ("help", _) => containers::help(call, Id::SlowLog),
+        _ => {
+            let word = String::from_utf8_lossy(&call.args[1]);
+            let what = "unknown subcommand or wrong number of arguments for";
+            return Err(Wrong::err(format_args!("{what} '{word}'. Try SLOWLOG HELP.")));
+        }
+    }
+    Ok(())
+}
+
+fn entries(call: &mut Call<'_>, count: usize) {
+    let found = call.server.slow_log().newest(count);
+    let out = &mut *call.out;
+    out.array(found.len());
+    for entry in found {
+        out.array(6);
+        out.integer(entry.id.cast_signed());
+        out.integer(entry.at.as_secs().cast_signed());
+        out.integer(i64::try_from(entry.took.as_micros()).unwrap_or(i64::MAX));
+        out.array(entry.args.len());
+        entry.args.iter().for_each(|argument| out.bulk(argument));
+        out.bulk(entry.peer);
+        out.bulk(entry.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<Vec<u8>> {
+        line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let cases = [
+            ("AUTH me pw", "AUTH (redacted) (redacted)"),
+            ("HELLO 3 SETNAME x AUTH me pw", "HELLO 3 SETNAME x AUTH (redacted) (redacted)"),
+            ("HELLO 3 AUTH me", "HELLO 3 AUTH (redacted)"),
+            ("CONFIG SET port 1 RequirePass pw", "CONFIG SET port 1 RequirePass (redacted)"),
+            ("SET auth pw", "SET auth pw"),
+        ];
+        for (line, shown) in cases {
+            assert_eq!(*redacted(&words(line)), words(shown)[..]);
+        }
+    }
+
+    #[test]
+    fn bytes_are_quoted_as_in_redis() {
+        let mut line = String::new();
+        quote(&mut line, b"a\"\\\n\r\t\x07\x08\x00\xff ");
+        assert_eq!(line, "\"a\\\"\\\\\\n\\r\\t\\a\\b\\x00\\xff \"");
+    }
+}
