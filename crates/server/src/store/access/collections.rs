@@ -257,7 +257,9 @@ impl Access {
             changes.batch.delete_cf(&store.0.elements, element_key(collection.version, name))?;
         }
         if removed >= collection.count {
-            self.remove(key, &record.head)?;
+            // Not buried: no element of the version stays.
+            self.unlink(key, &record.head)?;
+            self.touch(key)?;
         } else if removed > 0 {
             let (expiry, count) = (record.head.expiry, collection.count - removed);
             let value = collection_value(kind, expiry, Collection { count, ..collection });

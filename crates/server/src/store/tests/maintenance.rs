@@ -114,3 +114,26 @@ fn keys_that_are_due_earlier_are_found_after_later_ones() {
         store.check().await;
     });
 }
+
+#[test]
+fn only_elements_that_stay_count_as_dead() {
+    with_store(|_, store| async move {
+        let set = key("set");
+        let mut access = store.change_at(std::slice::from_ref(&set), 1).await;
+        let members = [b"a".to_vec(), b"b".to_vec()];
+        let pairs = || members.iter().map(|member| (&member[..], &[][..]));
+        for _ in 0..3 {
+            access.put_elements(&set, Kind::Set, pairs()).await.unwrap();
+            access.commit(Durability::Logged).await.unwrap();
+            access.delete_elements(&set, Kind::Set, &members).await.unwrap();
+            access.commit(Durability::Logged).await.unwrap();
+        }
+        assert_eq!(store.0.dead.release(None).elements, 0);
+        access.put_elements(&set, Kind::Set, pairs()).await.unwrap();
+        access.delete(&set).await.unwrap();
+        access.commit(Durability::Logged).await.unwrap();
+        assert_eq!((store.0.dead.release(None).elements, store.size(0)), (2, 0));
+        drop(access);
+        store.check().await;
+    });
+}
