@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 pub(super) async fn db_size(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let size = call.access.size(call.session.db());
+    let size = call.access.size_seen(call.session.db()).await?;
     call.out.integer(size as i64);
     Ok(())
 }

@@ -138,6 +138,17 @@ impl Access {
         (database.size() + growth.copied().unwrap_or(0)).max(0).cast_unsigned()
     }
 
+    /// [`size`](Self::size); of a view that is pinned as of its snapshot.
+    pub(crate) async fn size_seen(&self, db: u16) -> Result<u64, Wrong> {
+        if self.changes.is_some() || self.snapshot.get().is_none() {
+            return Ok(self.size(db));
+        }
+        let key = layout::size_key(self.base(db));
+        let size = self.get(&self.store.0.server, &key).await?;
+        let size = size.map_or(Ok(0), |size| layout::counter(&key, &size))?;
+        Ok(size.cast_signed().max(0).cast_unsigned())
+    }
+
     /// Returns the bytes of the writes that are not committed.
     pub(crate) fn pending(&self) -> usize {
         self.changes.as_ref().map_or(0, |changes| changes.batch.data_size())

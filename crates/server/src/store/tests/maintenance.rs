@@ -137,3 +137,15 @@ fn only_elements_that_stay_count_as_dead() {
         store.check().await;
     });
 }
+
+#[test]
+fn a_pinned_view_sees_the_size_of_its_snapshot() {
+    with_store(|_, store| async move {
+        set_many(&store, 10, Lifetime::Forever).await;
+        let view = store.view(1);
+        view.pin();
+        store.set(&key("new"), "x", Lifetime::Forever, 1).await;
+        assert_eq!((view.size_seen(0).await.unwrap(), view.size_seen(1).await.unwrap()), (10, 0));
+        assert_eq!(store.view(1).size_seen(0).await.unwrap(), 11);
+    });
+}
