@@ -50,6 +50,8 @@ replies! {
     index_out_of_range = "ERR index out of range";
     /// A string would be longer than 512 MiB.
     string_too_long = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+    /// The offset of a bit is no integer, negative or beyond 512 MiB.
+    bit_offset = "ERR bit offset is not an integer or out of range";
     /// A negative offset into a string.
     offset_out_of_range = "ERR offset is out of range";
     /// A negative count.

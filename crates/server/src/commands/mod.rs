@@ -11,6 +11,7 @@
 //!
 //! A new command is a row of the table and a handler in the file of its group.
 
+mod bits;
 mod blocking;
 mod collections;
 mod connection;

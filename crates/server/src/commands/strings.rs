@@ -7,7 +7,7 @@ use crate::store::{Key, Lifetime, Millis};
 use crate::wrong::Wrong;
 
 /// Maximum length of a string that APPEND and SETRANGE make, in bytes.
-const STRING_AT_MOST: u64 = 512 << 20;
+pub(super) const STRING_AT_MOST: u64 = 512 << 20;
 
 /// Units and origins of the expiry that an option gives.
 #[derive(Clone, Copy)]

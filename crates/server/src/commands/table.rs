@@ -216,6 +216,15 @@ macro_rules! for_each_command {
             StrLen "strlen" 2 (READONLY FAST) ONE => strings::str_len;
             SubStr "substr" 4 (READONLY) ONE => strings::get_range;
 
+            // Bits of strings.
+            BitCount "bitcount" -2 (READONLY) ONE => bits::count;
+            BitField "bitfield" -2 (WRITE DENY_OOM) ONE => bits::field;
+            BitFieldRo "bitfield_ro" -2 (READONLY FAST) ONE => bits::field_read;
+            BitOp "bitop" -4 (WRITE DENY_OOM) Keys::Range(2, -1, 1) => bits::operate;
+            BitPos "bitpos" -3 (READONLY) ONE => bits::position;
+            GetBit "getbit" 3 (READONLY FAST) ONE => bits::get_bit;
+            SetBit "setbit" 4 (WRITE DENY_OOM) ONE => bits::set_bit;
+
             // Keys of any type.
             Copy "copy" -3 (WRITE DENY_OOM) TWO => keys::copy;
             Del "del" -2 (WRITE) EACH => keys::del;

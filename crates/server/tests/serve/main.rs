@@ -2,6 +2,7 @@
 //! own threads on the other. Each test has a directory and a free port of its own. Replies are
 //! compared as text, in the form of [`client::Reply`].
 
+mod bits;
 mod blocking;
 mod client;
 mod connections;
