@@ -21,6 +21,7 @@ mod exec;
 mod gets;
 mod hashes;
 mod keys;
+mod lcs;
 mod lists;
 mod pace;
 mod pubsub;

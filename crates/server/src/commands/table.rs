@@ -205,6 +205,7 @@ macro_rules! for_each_command {
             Incr "incr" 2 (WRITE DENY_OOM FAST) ONE => strings::incr;
             IncrBy "incrby" 3 (WRITE DENY_OOM FAST) ONE => strings::incr_by;
             IncrByFloat "incrbyfloat" 3 (WRITE DENY_OOM FAST) ONE => strings::incr_by_float;
+            Lcs "lcs" -3 (READONLY) TWO => lcs::lcs;
             MGet "mget" -2 (READONLY FAST) EACH => strings::mget;
             MSet "mset" -3 (WRITE DENY_OOM) Keys::Range(1, -1, 2) => strings::mset;
             MSetNx "msetnx" -3 (WRITE DENY_OOM) Keys::Range(1, -1, 2) => strings::mset_nx;

@@ -109,6 +109,31 @@ fn parts_of_strings() {
 }
 
 #[test]
+fn the_longest_common_subsequence_is_found() {
+    let both = "-ERR If you want both the length and indexes, please just use IDX.";
+    Served::start().check(&[
+        ("MSET a ohmytext b mynewtext", "+OK"),
+        ("LCS a b", "\"mytext\""),
+        ("LCS a b LEN", ":6"),
+        ("LCS a b IDX", "[\"matches\" [[[:4 :7] [:5 :8]] [[:2 :3] [:0 :1]]] \"len\" :6]"),
+        ("LCS a b IDX MINMATCHLEN 4 WITHMATCHLEN", "[\"matches\" [[[:4 :7] [:5 :8] :4]] \"len\" :6]"),
+        ("LCS a none", "\"\""),
+        ("LCS none a LEN", ":0"),
+        ("LCS a none IDX", "[\"matches\" [] \"len\" :0]"),
+        ("LCS a b LEN IDX", both),
+        ("LCS a b MINMATCHLEN", "-ERR syntax error"),
+        ("LCS a b MINMATCHLEN x", NOT_AN_INTEGER),
+        ("LPUSH l x", ":1"),
+        ("LCS a l", "-ERR The specified keys must contain string values"),
+        ("SETRANGE large 20000 x", ":20001"),
+        (
+            "LCS large large LEN",
+            "-ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
+        ),
+    ]);
+}
+
+#[test]
 fn keys_and_values_are_any_bytes() {
     let served = Served::start();
     let mut client = served.client();
