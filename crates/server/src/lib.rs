@@ -9,6 +9,7 @@
 //! | `resp` | requests from bytes, replies to bytes |
 //! | `wrong` | error replies |
 //! | `numbers`, `pattern` | numbers and patterns in arguments |
+//! | `hyperloglog` | estimates of numbers of elements, and their bytes |
 //! | `store` | keys, types, expiry and elements over KarstDB |
 //! | `server` | state that all connections share |
 //! | `session` | state of one client |
@@ -23,6 +24,7 @@
 #[allow(dead_code)]
 mod commands;
 mod connection;
+mod hyperloglog;
 mod numbers;
 mod pattern;
 mod resp;

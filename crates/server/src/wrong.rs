@@ -50,6 +50,10 @@ replies! {
     index_out_of_range = "ERR index out of range";
     /// A string would be longer than 512 MiB.
     string_too_long = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+    /// A string that PFADD and its relatives did not make.
+    no_hyperloglog = "WRONGTYPE Key is not a valid HyperLogLog string value.";
+    /// A string with the header of a HyperLogLog, and without registers.
+    corrupt_hyperloglog = "INVALIDOBJ Corrupted HLL object detected";
     /// The offset of a bit is no integer, negative or beyond 512 MiB.
     bit_offset = "ERR bit offset is not an integer or out of range";
     /// A negative offset into a string.

@@ -20,6 +20,7 @@ mod dispatch;
 mod exec;
 mod gets;
 mod hashes;
+mod hyperloglogs;
 mod keys;
 mod lcs;
 mod lists;

@@ -226,6 +226,11 @@ macro_rules! for_each_command {
             GetBit "getbit" 3 (READONLY FAST) ONE => bits::get_bit;
             SetBit "setbit" 4 (WRITE DENY_OOM) ONE => bits::set_bit;
 
+            // Estimates of numbers of elements.
+            PfAdd "pfadd" -2 (WRITE DENY_OOM FAST) ONE => hyperloglogs::add;
+            PfCount "pfcount" -2 (READONLY) EACH => hyperloglogs::count;
+            PfMerge "pfmerge" -2 (WRITE DENY_OOM) EACH => hyperloglogs::merge;
+
             // Keys of any type.
             Copy "copy" -3 (WRITE DENY_OOM) TWO => keys::copy;
             Del "del" -2 (WRITE) EACH => keys::del;

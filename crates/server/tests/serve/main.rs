@@ -8,6 +8,7 @@ mod client;
 mod connections;
 mod hashes;
 mod hostile;
+mod hyperloglogs;
 mod keys;
 mod lifecycle;
 mod lists;
