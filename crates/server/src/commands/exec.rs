@@ -7,7 +7,7 @@
 
 use super::dispatch::run;
 use super::pace::Pace;
-use super::table::{Flags, Id, Keys, Spec, database, find};
+use super::table::{Flags, Id, Spec, database, find};
 use super::{Call, held_too_much, watching};
 use crate::resp::{Encoder, Request};
 use crate::server::Server;
@@ -52,12 +52,11 @@ pub(super) async fn exec(server: &Server, session: &Session, out: &mut Encoder) 
         return Err(Wrong::exec_abort());
     }
     let commands = || queued.iter().filter_map(|args| Some((find(&args[0])?, args)));
-    let (mut keys, mut reads_any, mut writes_any, mut writes) = (Vec::new(), false, false, false);
+    let (mut keys, mut reaches_any, mut writes) = (Vec::new(), false, false);
     let mut db = session.db();
     for (spec, args) in commands() {
         writes |= spec.flags.has(Flags::WRITE);
-        writes_any |= spec.keys == Keys::All;
-        reads_any |= spec.keys == Keys::None && spec.flags.has(Flags::READONLY);
+        reaches_any |= spec.reaches_any(args);
         keys.extend(spec.keys(args, db));
         // The keys of later commands are of the database that this one chooses, if it will.
         if spec.id == Id::Select {
@@ -66,7 +65,7 @@ pub(super) async fn exec(server: &Server, session: &Session, out: &mut Encoder) 
     }
     let store = server.store();
     let mut access = match writes {
-        true if writes_any || reads_any => store.change_all().await,
+        true if reaches_any => store.change_all().await,
         true => {
             keys.extend(watched.keys().cloned());
             store.change(&keys).await

@@ -28,6 +28,7 @@ mod pace;
 mod pubsub;
 mod server;
 mod sets;
+mod sort;
 mod strings;
 mod table;
 #[cfg(test)]
@@ -46,7 +47,7 @@ pub(crate) use gets::{execute_gets, gets};
 use karstdb::io::report;
 use pace::{KEYS_AT_ONCE, Pace};
 use std::ops::Range;
-use table::{Flags, Id, Keys, Spec, find};
+use table::{Flags, Id, Spec, find};
 
 /// Maximum number of bytes of a client's text that an error reply quotes, as Redis has it.
 const QUOTED_AT_MOST: usize = 128;
@@ -146,7 +147,7 @@ pub(crate) fn company(request: &[Vec<u8>], session: &Session) -> Company {
     match resolve(request, session) {
         Ok(spec) if spec.flags.has(Flags::READONLY) => Company::Readers,
         Ok(spec) if spec.flags.has(Flags::BLOCKING) => Company::Alone,
-        Ok(spec) if spec.flags.has(Flags::WRITE) && spec.keys != Keys::All => Company::Writers,
+        Ok(spec) if spec.flags.has(Flags::WRITE) && !spec.reaches_any(request) => Company::Writers,
         Ok(_) | Err(_) => Company::Alone,
     }
 }
@@ -319,7 +320,7 @@ async fn run_and_commit(
 ) -> Result<(), Wrong> {
     let mut access = match spec.flags.has(Flags::WRITE) {
         false => server.store().view(server.store().now()),
-        true if spec.keys == Keys::All => server.store().change_all().await,
+        true if spec.reaches_any(args) => server.store().change_all().await,
         true => server.store().change(&spec.keys(args, session.db())).await,
     };
     let mut call = Call { args, session, access: &mut access, out, server };

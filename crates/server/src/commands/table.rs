@@ -71,6 +71,8 @@ pub(crate) enum Keys {
     Range(usize, isize, usize),
     /// Those that follow the argument of this number, which says how many they are.
     Counted(usize),
+    /// The first argument, and the one behind the last STORE of SORT.
+    Sort,
     /// Any key of any database.
     All,
 }
@@ -110,6 +112,15 @@ impl Spec {
                 let count = usize::try_from(count).unwrap_or(0);
                 (at + 1..args.len()).take(count).collect()
             }
+            Keys::Sort => std::iter::once(1).chain(sort_target(args)).collect(),
+        }
+    }
+
+    /// True if a request may be for keys that none of its arguments names.
+    pub(crate) fn reaches_any(&self, args: &[Vec<u8>]) -> bool {
+        match self.id {
+            Id::Sort | Id::SortRo => args.iter().skip(2).any(|argument| argument.contains(&b'*')),
+            _ => matches!(self.keys, Keys::All) || self.keys == Keys::None && self.flags.has(Flags::READONLY),
         }
     }
 
@@ -150,6 +161,23 @@ pub(super) fn target(args: &[Vec<u8>], db: u16) -> Key {
     let number = if is_move { Some(2) } else { behind };
     let chosen = number.and_then(|at| args.get(at)).and_then(|number| database(number, u16::MAX));
     Key { db: chosen.unwrap_or(db), name: name.clone() }
+}
+
+/// Number of the argument that is the target of SORT: the one behind the last STORE.
+pub(super) fn sort_target(args: &[Vec<u8>]) -> Option<usize> {
+    let (mut at, mut target) = (2, None);
+    while let Some(word) = args.get(at) {
+        at += match &*word.to_ascii_lowercase() {
+            b"limit" => 3,
+            b"by" | b"get" => 2,
+            b"store" => {
+                target = Some(at + 1).filter(|target| *target < args.len()).or(target);
+                2
+            }
+            _ => 1,
+        };
+    }
+    target
 }
 
 /// Gives each row of the table to the macro `$then`: variant, name, arity, flags, keys, handler.
@@ -254,6 +282,10 @@ macro_rules! for_each_command {
             Ttl "ttl" 2 (READONLY FAST) ONE => keys::ttl;
             Type "type" 2 (READONLY FAST) ONE => keys::type_of;
             Unlink "unlink" -2 (WRITE FAST) EACH => keys::del;
+
+            // Elements of any collection, in an order.
+            Sort "sort" -2 (WRITE DENY_OOM) Keys::Sort => sort::sort;
+            SortRo "sort_ro" -2 (READONLY) ONE => sort::sort_read;
 
             // Hashes.
             HDel "hdel" -3 (WRITE FAST) ONE => hashes::del;
@@ -400,6 +432,8 @@ mod tests {
         assert_eq!(counted.key_positions(&words("sintercard 2 a b limit 3")), [2, 3]);
         assert_eq!(counted.key_positions(&words("sintercard 9 a")), [2]);
         assert_eq!(counted.key_positions(&words("sintercard x a")), [0; 0]);
+        assert_eq!(positions("sort a by store get store limit store store desc store b store c"), [1, 13]);
+        assert_eq!(positions("sort a STORE"), [1]);
     }
 
     #[test]

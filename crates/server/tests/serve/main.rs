@@ -15,6 +15,7 @@ mod lists;
 mod pipelines;
 mod pubsub;
 mod sets;
+mod sort;
 mod strings;
 mod transactions;
 mod watching;
