@@ -10,6 +10,7 @@
 //! | `wrong` | error replies |
 //! | `numbers`, `pattern` | numbers and patterns in arguments |
 //! | `hyperloglog` | estimates of numbers of elements, and their bytes |
+//! | `rdb` | values as DUMP and RESTORE have them |
 //! | `store` | keys, types, expiry and elements over KarstDB |
 //! | `server` | state that all connections share |
 //! | `session` | state of one client |
@@ -27,6 +28,7 @@ mod connection;
 mod hyperloglog;
 mod numbers;
 mod pattern;
+mod rdb;
 mod resp;
 mod running;
 mod server;

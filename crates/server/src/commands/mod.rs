@@ -17,6 +17,7 @@ mod collections;
 mod connection;
 mod containers;
 mod dispatch;
+mod dump;
 mod exec;
 mod gets;
 mod hashes;

@@ -262,6 +262,7 @@ macro_rules! for_each_command {
             // Keys of any type.
             Copy "copy" -3 (WRITE DENY_OOM) TWO => keys::copy;
             Del "del" -2 (WRITE) EACH => keys::del;
+            Dump "dump" 2 (READONLY) ONE => dump::dump;
             Exists "exists" -2 (READONLY FAST) EACH => keys::exists;
             Expire "expire" -3 (WRITE FAST) ONE => keys::expire;
             ExpireAt "expireat" -3 (WRITE FAST) ONE => keys::expire_at;
@@ -277,6 +278,7 @@ macro_rules! for_each_command {
             RandomKey "randomkey" 1 (READONLY) NONE => keys::random_key;
             Rename "rename" 3 (WRITE) TWO => keys::rename;
             RenameNx "renamenx" 3 (WRITE FAST) TWO => keys::rename_nx;
+            Restore "restore" -4 (WRITE DENY_OOM) ONE => dump::restore;
             Scan "scan" -2 (READONLY) NONE => keys::scan;
             Touch "touch" -2 (READONLY FAST) EACH => keys::exists;
             Ttl "ttl" 2 (READONLY FAST) ONE => keys::ttl;

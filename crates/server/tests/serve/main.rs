@@ -6,6 +6,7 @@ mod bits;
 mod blocking;
 mod client;
 mod connections;
+mod dump;
 mod hashes;
 mod hostile;
 mod hyperloglogs;

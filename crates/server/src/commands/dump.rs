@@ -1,0 +1,195 @@
+//! DUMP and RESTORE: a value as one string of bytes, which other servers read too.
+
+use super::Call;
+use super::pace::Pace;
+use crate::numbers::integer_argument;
+use crate::rdb::{BadPayload, Checksum, Reader, Type, Writer, split_footer};
+use crate::store::{Key, Kind, Lifetime, Millis, Side};
+use crate::wrong::Wrong;
+
+/// Number of bytes that are summed in one piece.
+const SUMMED_AT_ONCE: usize = 64 << 10;
+/// Maximum number of elements that are written by one call, and of their bytes.
+const ELEMENTS_AT_ONCE: usize = 1024;
+const BYTES_AT_ONCE: usize = 1 << 20;
+
+fn bad_format(_: BadPayload) -> Wrong {
+    Wrong::err("Bad data format")
+}
+
+/// Sums the bytes of a payload. Lets other tasks run in between.
+async fn sum_of(bytes: &[u8]) -> u64 {
+    let (mut sum, mut pace) = (Checksum::default(), Pace::default());
+    for part in bytes.chunks(SUMMED_AT_ONCE) {
+        sum.add(part);
+        pace.steps(32).await;
+    }
+    sum.sum()
+}
+
+pub(super) async fn dump(call: &mut Call<'_>) -> Result<(), Wrong> {
+    call.access.pin();
+    let key = call.key(1);
+    let Some(kind) = call.access.kind(&key).await? else {
+        call.out.null();
+        return Ok(());
+    };
+    let mut writer = match kind {
+        Kind::String => {
+            let mut writer = Writer::new(Type::String, 1);
+            let text = call.access.string(&key).await?;
+            writer.string(text.as_ref().map_or(&[][..], |text| text));
+            writer
+        }
+        Kind::List => write_list(call, &key).await?,
+        Kind::Hash => write_elements(call, &key, kind, Type::Hash).await?,
+        Kind::Set => write_elements(call, &key, kind, Type::Set).await?,
+    };
+    let sum = sum_of(writer.end()).await;
+    call.out.bulk(writer.seal(sum));
+    Ok(())
+}
+
+async fn write_list(call: &Call<'_>, key: &Key) -> Result<Writer, Wrong> {
+    let (values, mut pace) = (call.access.list_range(key, 0..u64::MAX).await?, Pace::default());
+    let mut writer = Writer::new(Type::List, values.len() as u64);
+    for value in &values {
+        writer.string(value);
+        pace.step().await;
+    }
+    Ok(writer)
+}
+
+async fn write_elements(call: &Call<'_>, key: &Key, kind: Kind, of: Type) -> Result<Writer, Wrong> {
+    let (elements, mut pace) = (call.access.all_elements(key, kind).await?, Pace::default());
+    let mut writer = Writer::new(of, elements.len() as u64);
+    for (name, value) in &elements {
+        writer.string(name);
+        if kind == Kind::Hash {
+            writer.string(value);
+        }
+        pace.step().await;
+    }
+    Ok(writer)
+}
+
+/// Options of RESTORE. IDLETIME and FREQ are checked; accesses are not kept.
+#[derive(Default)]
+struct Options {
+    replaces: bool,
+    is_absolute: bool,
+}
+
+fn options(call: &Call<'_>) -> Result<Options, Wrong> {
+    let (mut options, mut idle, mut frequency, mut at) = (Options::default(), false, false, 4);
+    while at < call.args.len() {
+        let number = call.args.get(at + 1);
+        match (&*call.word(at), number) {
+            ("replace", _) => options.replaces = true,
+            ("absttl", _) => options.is_absolute = true,
+            ("idletime", Some(number)) if !frequency => {
+                if integer_argument(number)? < 0 {
+                    return Err(Wrong::err("Invalid IDLETIME value, must be >= 0"));
+                }
+                (idle, at) = (true, at + 1);
+            }
+            ("freq", Some(number)) if !idle => {
+                if !(0..=255).contains(&integer_argument(number)?) {
+                    return Err(Wrong::err("Invalid FREQ value, must be >= 0 and <= 255"));
+                }
+                (frequency, at) = (true, at + 1);
+            }
+            _ => return Err(Wrong::syntax()),
+        }
+        at += 1;
+    }
+    Ok(options)
+}
+
+/// The expiry that an argument says, in milliseconds; 0 is none.
+fn expiry(argument: &[u8], is_absolute: bool, now: Millis) -> Result<Option<Millis>, Wrong> {
+    match integer_argument(argument)? {
+        0 => Ok(None),
+        number @ 1.. if is_absolute => Ok(Some(number)),
+        number @ 1.. => match number.checked_add(now) {
+            Some(at) => Ok(Some(at)),
+            None => Err(Wrong::invalid_expire("restore")),
+        },
+        _ => Err(Wrong::err("Invalid TTL value, must be >= 0")),
+    }
+}
+
+pub(super) async fn restore(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let options = options(call)?;
+    let key = call.key(1);
+    if !options.replaces && call.access.kind(&key).await?.is_some() {
+        return Err(Wrong::new("BUSYKEY Target key name already exists."));
+    }
+    let now = call.access.now();
+    let expiry = expiry(&call.args[2], options.is_absolute, now)?;
+    let not_right = || Wrong::err("DUMP payload version or checksum are wrong");
+    let (body, summed, sum) = split_footer(&call.args[3]).map_err(|_| not_right())?;
+    if sum_of(summed).await != sum {
+        return Err(not_right());
+    }
+    check(body).await?;
+    call.access.delete(&key).await?;
+    if expiry.is_none_or(|at| at > now) {
+        write(call, &key, body, expiry).await?;
+    }
+    call.out.ok();
+    Ok(())
+}
+
+/// Reads a whole value, so that nothing is written of one that is damaged.
+async fn check(body: &[u8]) -> Result<(), Wrong> {
+    let (mut reader, mut pace) = (Reader::new(body).map_err(bad_format)?, Pace::default());
+    if reader.of() == Type::SortedSet {
+        return Err(bad_format(BadPayload));
+    }
+    while reader.next().map_err(bad_format)?.is_some() {
+        pace.step().await;
+    }
+    Ok(())
+}
+
+/// Writes a value that was checked to a key that is absent.
+async fn write(call: &mut Call<'_>, key: &Key, body: &[u8], expiry: Option<Millis>) -> Result<(), Wrong> {
+    let mut reader = Reader::new(body).map_err(bad_format)?;
+    let access = &mut *call.access;
+    let of = reader.of();
+    if of == Type::String {
+        let text = reader.next().map_err(bad_format)?.unwrap_or_default();
+        let lifetime = expiry.map_or(Lifetime::Forever, Lifetime::Until);
+        return access.set_string(key, &text, lifetime).await;
+    }
+    let mut pace = Pace::default();
+    loop {
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        // Pairs are not torn.
+        while parts.len() < ELEMENTS_AT_ONCE && bytes < BYTES_AT_ONCE || parts.len() % 2 == 1 {
+            let Some(part) = reader.next().map_err(bad_format)? else { break };
+            bytes += part.len();
+            parts.push(part);
+        }
+        if parts.is_empty() {
+            break;
+        }
+        match of {
+            Type::List => drop(access.list_push(key, Side::Right, &parts).await?),
+            Type::Set => {
+                let members = parts.iter().map(|member| (&member[..], &[][..]));
+                access.put_elements(key, Kind::Set, members).await?;
+            }
+            _ => {
+                let pairs = parts.as_chunks().0.iter().map(|[field, value]| (&field[..], &value[..]));
+                access.put_elements(key, Kind::Hash, pairs).await?;
+            }
+        }
+        pace.steps(parts.len()).await;
+    }
+    if expiry.is_some() {
+        access.set_expiry(key, expiry).await?;
+    }
+    Ok(())
+}
