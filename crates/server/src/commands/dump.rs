@@ -35,15 +35,16 @@ pub(super) async fn dump(call: &mut Call<'_>) -> Result<(), Wrong> {
         return Ok(());
     };
     let mut writer = match kind {
-        Kind::String => {
+        Kind::Hash => write_elements(call, &key, kind, Type::Hash).await?,
+        Kind::List => write_list(call, &key).await?,
+        Kind::Set => write_elements(call, &key, kind, Type::Set).await?,
+        // Strings; another type is refused.
+        _ => {
             let mut writer = Writer::new(Type::String, 1);
             let text = call.access.string(&key).await?;
             writer.string(text.as_ref().map_or(&[][..], |text| text));
             writer
         }
-        Kind::List => write_list(call, &key).await?,
-        Kind::Hash => write_elements(call, &key, kind, Type::Hash).await?,
-        Kind::Set => write_elements(call, &key, kind, Type::Set).await?,
     };
     let sum = sum_of(writer.end()).await;
     call.out.bulk(writer.seal(sum));
