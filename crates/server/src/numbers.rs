@@ -4,6 +4,8 @@ use crate::wrong::Wrong;
 
 /// Digits behind the point that sums of floating-point increments keep, as Redis prints them.
 const FRACTION_DIGITS: usize = 17;
+/// Absolute value from which on a whole number is not printed as an integer in any case.
+const INTEGERS_BELOW: f64 = (1u64 << 52) as f64;
 
 /// Parses an integer of 64 bits in the one form in which it is printed: no spaces, no `+`, no
 /// leading zeros (Redis' `string2ll`). `None`: it is not one.
@@ -32,6 +34,45 @@ pub(crate) fn integer_argument(text: &[u8]) -> Result<i64, Wrong> {
 pub(crate) fn float_argument(text: &[u8]) -> Result<f64, Wrong> {
     let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
     parsed.filter(|number| !number.is_nan()).ok_or(Wrong::not_a_float())
+}
+
+/// Returns the shortest text that is parsed as this number, in the form in which Redis 7.2 prints
+/// scores and distances.
+pub(crate) fn float_text(number: f64) -> String {
+    if number.is_nan() || number.is_infinite() {
+        let text = if number.is_nan() { "nan" } else { "inf" };
+        return if number < 0.0 { "-inf".to_owned() } else { text.to_owned() };
+    }
+    if number.fract() == 0.0 && number.abs() < INTEGERS_BELOW {
+        return (number as i64).to_string();
+    }
+    let text = format!("{:e}", number.abs());
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let sign = if number < 0.0 { "-" } else { "" };
+    format!("{sign}{}", decimal_text(&digits, exponent))
+}
+
+/// Text of a positive number that is the digits, with a point behind the first, times ten to the
+/// power of `exponent`.
+fn decimal_text(digits: &str, exponent: i32) -> String {
+    let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
+    // Zeros behind the digits; if negative, digits behind the point.
+    let zeros = exponent.saturating_sub(count - 1);
+    if zeros >= 0 && exponent < count + 7 {
+        return format!("{digits}{}", "0".repeat(zeros as usize));
+    }
+    if zeros < 0 && (zeros > -7 || exponent.abs() < 4) {
+        return match digits.split_at_checked(usize::try_from(count + zeros).unwrap_or(0)) {
+            Some((whole, fraction)) if !whole.is_empty() => format!("{whole}.{fraction}"),
+            _ => format!("0.{}{digits}", "0".repeat((-zeros - count).max(0) as usize)),
+        };
+    }
+    let (first, rest) = digits.split_at(digits.len().min(1));
+    let point = if rest.is_empty() { "" } else { "." };
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{first}{point}{rest}e{sign}{}", exponent.unsigned_abs())
 }
 
 /// Returns the sum of two numbers by their texts, as text without trailing zeros: exact where both
@@ -98,6 +139,35 @@ mod tests {
         {
             assert_eq!(integer(text.as_bytes()), None, "{text}");
         }
+    }
+
+    #[test]
+    fn floats_have_the_shortest_text() {
+        let cases = [
+            (0.0, "0"),
+            (3.0, "3"),
+            (-17.5, "-17.5"),
+            (0.1, "0.1"),
+            (0.1 + 0.2, "0.30000000000000004"),
+            (3.1, "3.1"),
+            (0.00001, "0.00001"),
+            (0.0000001, "1e-7"),
+            (1.5e-10, "1.5e-10"),
+            (123456789.125, "123456789.125"),
+            (1e15, "1000000000000000"),
+            (1e17, "1e+17"),
+            (-1.25e20, "-1.25e+20"),
+            (12345678901234567890.0, "12345678901234567000"),
+            (1e300, "1e+300"),
+            (5e-324, "5e-324"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+        ];
+        for (number, text) in cases {
+            assert_eq!(float_text(number), text);
+            assert_eq!(text.parse::<f64>().unwrap(), number);
+        }
+        assert_eq!(float_text(f64::NAN), "nan");
     }
 
     #[test]

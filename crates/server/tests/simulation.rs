@@ -1,12 +1,13 @@
 //! A server on a simulated machine: connections that deliver bytes in parts and are reset, and
 //! power failures of the disk, all determined by a seed.
 //!
-//! Clients count, set keys of their own and run transactions, over several lives of the machine.
-//! Checked: writes acknowledged under `always` survive every life; no two acknowledged INCRs gave
-//! one number, and the counter is what they and the unanswered ones allow; a transaction is there
-//! as a whole or not at all; equal seeds give equal histories. Without faults: what one client
-//! costs the others, how the end comes to clients that are slow or never pause, and in [`blocking`]
-//! that elements reach those who wait for them.
+//! Clients count, set keys of their own, run transactions, and add, sum and pop the members of
+//! sorted sets, over several lives of the machine. Checked: writes acknowledged under `always`
+//! survive every life; no two acknowledged INCRs gave one number, and the counter is what they and
+//! the unanswered ones allow; a transaction is there as a whole or not at all; no member is popped
+//! twice, and the index of a sorted set agrees with its members; equal seeds give equal histories.
+//! Without faults: what one client costs the others, how the end comes to clients that are slow or
+//! never pause, and in [`blocking`] that elements reach those who wait for them.
 //!
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` this number of seeds from there on.
 
@@ -22,7 +23,7 @@ use karst_testkit::random::Random;
 use karstdb::io::net::{NetworkFaults, Stream};
 use karstdb::io::{Crash, Env, Simulation, sleep};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -46,10 +47,24 @@ struct Known {
     own: Vec<(u64, u64)>,
     /// Acknowledged transactions, and those whose replies did not come.
     transactions: (i64, i64),
+    scores: KnownScores,
     /// Connections that were reset.
     resets: u64,
     /// Lives that a power failure ended.
     failures: u64,
+}
+
+/// What the clients know of the sorted sets.
+#[derive(Clone, Default)]
+struct KnownScores {
+    /// Members that were sent to `queue`, each once, with their scores and true if acknowledged.
+    added: BTreeMap<String, (u64, bool)>,
+    /// Members that replies of ZPOPMIN had.
+    popped: BTreeSet<String>,
+    /// ZPOPMINs whose replies did not come.
+    unanswered_pops: usize,
+    /// Acknowledged ZINCRBYs of `sums`, and those whose replies did not come.
+    sums: (u64, u64),
 }
 
 /// Tasks that a future of the test runs beside itself.
@@ -125,10 +140,13 @@ async fn client(env: Env, address: SocketAddr, number: u64, seed: u64, known: Rc
                 Err(_) => continue,
             },
         };
-        let went = match random.below(4) {
+        let went = match random.below(7) {
             0 => count(&mut client, &known).await,
             1 => set_own(&mut client, number, &known).await,
             2 => transact(&mut client, &known).await,
+            3 => add_score(&mut client, &mut random, &known).await,
+            4 => pop_score(&mut client, &known).await,
+            5 => sum_score(&mut client, &known).await,
             _ => look(&mut client, number, &known).await,
         };
         match went {
@@ -172,6 +190,76 @@ async fn transact(client: &mut Client, known: &RefCell<Known>) -> Result<(), Gon
     let mut known = known.borrow_mut();
     known.transactions.0 += 1;
     known.transactions.1 -= 1;
+    Ok(())
+}
+
+/// Adds a member that no other command adds.
+async fn add_score(client: &mut Client, random: &mut Random, known: &RefCell<Known>) -> Result<(), Gone> {
+    let score = random.below(10);
+    let member = {
+        let added = &mut known.borrow_mut().scores.added;
+        let member = format!("m{}", added.len());
+        added.insert(member.clone(), (score, false));
+        member
+    };
+    assert_eq!(client.call(&format!("ZADD queue {score} {member}\r\n"), 1).await?, [":1"]);
+    known.borrow_mut().scores.added.insert(member, (score, true));
+    Ok(())
+}
+
+async fn pop_score(client: &mut Client, known: &RefCell<Known>) -> Result<(), Gone> {
+    known.borrow_mut().scores.unanswered_pops += 1;
+    let popped = strings(client, "ZPOPMIN queue\r\n").await?;
+    let scores = &mut known.borrow_mut().scores;
+    scores.unanswered_pops -= 1;
+    for pair in popped.chunks(2) {
+        assert_eq!(scores.added[&pair[0]].0.to_string(), pair[1], "the score of {}", pair[0]);
+        assert!(scores.popped.insert(pair[0].clone()), "{} was popped twice", pair[0]);
+    }
+    Ok(())
+}
+
+async fn sum_score(client: &mut Client, known: &RefCell<Known>) -> Result<(), Gone> {
+    known.borrow_mut().scores.sums.1 += 1;
+    client.call("ZINCRBY sums 1 all\r\n", 2).await?;
+    let sums = &mut known.borrow_mut().scores.sums;
+    *sums = (sums.0 + 1, sums.1 - 1);
+    Ok(())
+}
+
+/// Returns the strings of an array that a command replies with.
+async fn strings(client: &mut Client, command: &str) -> Result<Vec<String>, Gone> {
+    let head = client.call(command, 1).await?;
+    let count: usize = head[0].strip_prefix('*').and_then(|count| count.parse().ok()).expect("an array");
+    let lines = client.call("", 2 * count).await?;
+    Ok(lines.into_iter().skip(1).step_by(2).collect())
+}
+
+/// Checks the sorted sets: the index and the members' own entries agree, and are those that the
+/// clients know.
+async fn check_scores(client: &mut Client, scores: &KnownScores) -> Result<(), Gone> {
+    let by_score = strings(client, "ZRANGE queue -inf inf BYSCORE WITHSCORES\r\n").await?;
+    let by_score: BTreeMap<&str, &str> = by_score.chunks(2).map(|pair| (&*pair[0], &*pair[1])).collect();
+    let by_name = strings(client, "ZRANGE queue - + BYLEX\r\n").await?;
+    assert_eq!(by_name, by_score.keys().copied().collect::<Vec<_>>(), "index and members");
+    assert_eq!(client.call("ZCARD queue\r\n", 1).await?, [format!(":{}", by_name.len())]);
+    for (member, score) in &by_score {
+        let reply = client.call(&format!("ZSCORE queue {member}\r\n"), 2).await?;
+        assert_eq!(reply[1], *score, "the score of {member} in the index");
+        assert_eq!(scores.added[*member].0.to_string(), *score, "the score of {member}");
+        assert!(!scores.popped.contains(*member), "{member} was popped");
+    }
+    let is_missing = |(member, (_, is_acknowledged)): &(&String, &(u64, bool))| {
+        *is_acknowledged && !scores.popped.contains(*member) && !by_score.contains_key(&***member)
+    };
+    let missing = scores.added.iter().filter(is_missing).count();
+    assert!(missing <= scores.unanswered_pops, "{missing} members are missing");
+    let range = scores.sums.0..=scores.sums.0 + scores.sums.1;
+    let sum: u64 = match strings(client, "ZRANGE sums 0 -1 WITHSCORES\r\n").await?.last() {
+        Some(sum) => sum.parse().expect("a number"),
+        None => 0,
+    };
+    assert!(range.contains(&sum), "the sum is {sum}, not in {range:?}");
     Ok(())
 }
 
@@ -245,6 +333,7 @@ async fn check(env: Env, known: Known) {
             assert!(sent.is_ok_and(|lines| lines == ["*1"]));
             values.push(bulk(&mut client).await.unwrap_or_else(|Gone| panic!("it was reset")) as i64);
         }
+        check_scores(&mut client, &known.scores).await.unwrap_or_else(|Gone| panic!("it was reset"));
         let acknowledged = known.counted.len() as i64;
         let most = known.counted.last().copied().unwrap_or(0);
         assert!(values[0] >= most, "{most} was acknowledged, and the counter is {}", values[0]);
@@ -428,6 +517,9 @@ fn long_commands_let_others_run() {
         (Vec::new(), 0, numbered("UNLINK", many)),
         (Vec::new(), 0, numbered("SUNION", many)),
         (Vec::new(), 0, numbered("SDIFF", many)),
+        (Vec::new(), 0, numbered("ZUNION 50000", many)),
+        (numbered("ZADD z", many), 1, b"ZRANGE z 0 -1\r\n".to_vec()),
+        (numbered("ZADD z", many), 1, b"ZCOUNT z 12000 37000\r\n".to_vec()),
         (numbered("SADD s", 1), 1, encoded(&[vec![b"SINTER".to_vec()], vec![b"s".to_vec(); many]].concat())),
         (queued, many + 1, b"EXEC\r\n".to_vec()),
         (of_name("SADD s", &name), 1, of_name("SSCAN s 0 MATCH", &stars)),

@@ -1,10 +1,11 @@
-//! Parts of commands of hashes and sets: HSCAN and SSCAN, options of all scans, random counts.
+//! Parts of commands of hashes, sets and sorted sets: HSCAN, SSCAN and ZSCAN, options of all scans,
+//! random counts.
 
 use super::Call;
 use super::pace::Pace;
-use crate::numbers::integer_argument;
+use crate::numbers::{float_text, integer_argument};
 use crate::pattern::Pattern;
-use crate::store::Kind;
+use crate::store::{Kind, score_of};
 use crate::wrong::Wrong;
 use karstdb::Value;
 
@@ -31,11 +32,11 @@ pub(super) fn scan_count(argument: &[u8]) -> Result<usize, Wrong> {
     }
 }
 
-/// HSCAN and SSCAN: replies with the cursor, and with the elements, each with its value if `values`
-/// and NOVALUES is not given.
+/// HSCAN, SSCAN and ZSCAN: replies with the cursor, and with the elements: those of a hash with
+/// their values unless NOVALUES is given, those of a sorted set with their scores as strings.
 pub(super) async fn scan(call: &mut Call<'_>, kind: Kind) -> Result<(), Wrong> {
     let cursor = cursor(&call.args[2])?;
-    let (mut pattern, mut count, mut values) = (None, SCAN_COUNT, kind == Kind::Hash);
+    let (mut pattern, mut count, mut values) = (None, SCAN_COUNT, kind != Kind::Set);
     let mut at = 3;
     while at < call.args.len() {
         let value = call.args.get(at + 1).ok_or(Wrong::syntax());
@@ -60,14 +61,16 @@ pub(super) async fn scan(call: &mut Call<'_>, kind: Kind) -> Result<(), Wrong> {
     call.out.array(if values { 2 * found.len() } else { found.len() });
     for (name, value) in found {
         call.out.bulk(name);
-        if values {
-            call.out.bulk(value);
+        match kind {
+            Kind::SortedSet => call.out.bulk(float_text(score_of(&value)?)),
+            _ if values => call.out.bulk(value),
+            _ => {}
         }
     }
     Ok(())
 }
 
-/// The elements that SRANDMEMBER and HRANDFIELD choose.
+/// The elements that SRANDMEMBER, HRANDFIELD and ZRANDMEMBER choose.
 pub(super) struct Chosen {
     elements: Vec<(Vec<u8>, Value)>,
     places: Vec<usize>,

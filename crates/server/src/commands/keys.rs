@@ -11,6 +11,10 @@ use crate::wrong::Wrong;
 
 /// Longest string that Redis keeps in one piece with its header, in bytes (`embstr`).
 const EMBEDDED_AT_MOST: usize = 44;
+/// Largest number of members of a sorted set that Redis keeps in one piece.
+const LISTED_AT_MOST: u64 = 128;
+/// Largest length of its members in bytes.
+const LISTED_BYTES_AT_MOST: usize = 64;
 
 pub(super) async fn del(call: &mut Call<'_>) -> Result<(), Wrong> {
     let (mut deleted, mut pace) = (0, Pace::default());
@@ -294,6 +298,7 @@ pub(super) async fn object(call: &mut Call<'_>) -> Result<(), Wrong> {
                 }
                 Kind::Hash | Kind::Set => "hashtable",
                 Kind::List => "quicklist",
+                Kind::SortedSet => sorted_encoding(call, &key).await?,
             };
             call.out.bulk(encoding);
         }
@@ -307,6 +312,17 @@ pub(super) async fn object(call: &mut Call<'_>) -> Result<(), Wrong> {
         }
     }
     Ok(())
+}
+
+/// Name of the form that Redis has for a sorted set; here all have one form.
+async fn sorted_encoding(call: &Call<'_>, key: &Key) -> Result<&'static str, Wrong> {
+    call.access.pin();
+    if call.access.length(key, Kind::SortedSet).await? > LISTED_AT_MOST {
+        return Ok("skiplist");
+    }
+    let members = call.access.all_elements(key, Kind::SortedSet).await?;
+    let is_long = members.iter().any(|(member, _)| member.len() > LISTED_BYTES_AT_MOST);
+    Ok(if is_long { "skiplist" } else { "listpack" })
 }
 
 /// Name of the form that Redis has for a string; here all strings have one form.

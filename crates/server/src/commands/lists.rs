@@ -85,7 +85,7 @@ fn index_of(index: i64, length: u64) -> Option<u64> {
 }
 
 /// The indexes from one argument to another, both included.
-fn range_of(start: i64, end: i64, length: u64) -> Range<u64> {
+pub(super) fn range_of(start: i64, end: i64, length: u64) -> Range<u64> {
     let from =
         |index: i64| if index < 0 { length.saturating_add_signed(index) } else { index.cast_unsigned() };
     let behind = match end {

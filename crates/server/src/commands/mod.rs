@@ -36,6 +36,9 @@ mod table;
 mod tests;
 mod transactions;
 mod watching;
+mod zset_algebra;
+mod zset_ranges;
+mod zsets;
 
 use crate::resp::{Encoder, Protocol, Request};
 use crate::server::Server;

@@ -73,6 +73,8 @@ pub(crate) enum Keys {
     Counted(usize),
     /// The first argument, and the one behind the last STORE of SORT.
     Sort,
+    /// The first argument, and those that the second one counts as [`Keys::Counted`] does.
+    FirstAndCounted,
     /// Any key of any database.
     All,
 }
@@ -107,11 +109,8 @@ impl Spec {
                 };
                 (first..end.min(args.len())).step_by(step).collect()
             }
-            Keys::Counted(at) => {
-                let count = args.get(at).and_then(|count| integer(count)).unwrap_or(0);
-                let count = usize::try_from(count).unwrap_or(0);
-                (at + 1..args.len()).take(count).collect()
-            }
+            Keys::Counted(at) => counted(args, at).collect(),
+            Keys::FirstAndCounted => std::iter::once(1).chain(counted(args, 2)).collect(),
             Keys::Sort => std::iter::once(1).chain(sort_target(args)).collect(),
         }
     }
@@ -134,6 +133,12 @@ impl Spec {
         }
         found
     }
+}
+
+/// Numbers of the arguments behind the one of number `at`, which says how many they are.
+fn counted(args: &[Vec<u8>], at: usize) -> impl Iterator<Item = usize> + use<> {
+    let count = args.get(at).and_then(|count| integer(count)).unwrap_or(0);
+    (at + 1..args.len()).take(usize::try_from(count).unwrap_or(0))
 }
 
 const NONE: Keys = Keys::None;
@@ -350,6 +355,40 @@ macro_rules! for_each_command {
             RPush "rpush" -3 (WRITE DENY_OOM FAST) ONE => lists::right_push;
             RPushX "rpushx" -3 (WRITE DENY_OOM FAST) ONE => lists::right_push_existing;
 
+            // Sorted sets.
+            ZAdd "zadd" -4 (WRITE DENY_OOM FAST) ONE => zsets::add;
+            ZCard "zcard" 2 (READONLY FAST) ONE => zsets::length;
+            ZCount "zcount" 4 (READONLY FAST) ONE => zset_ranges::count_scores;
+            ZDiff "zdiff" -3 (READONLY) Keys::Counted(1) => zset_algebra::diff;
+            ZDiffStore "zdiffstore" -4 (WRITE DENY_OOM) Keys::FirstAndCounted => zset_algebra::diff_store;
+            ZIncrBy "zincrby" 4 (WRITE DENY_OOM FAST) ONE => zsets::incr_by;
+            ZInter "zinter" -3 (READONLY) Keys::Counted(1) => zset_algebra::inter;
+            ZInterCard "zintercard" -3 (READONLY) Keys::Counted(1) => zset_algebra::inter_card;
+            ZInterStore "zinterstore" -4 (WRITE DENY_OOM) Keys::FirstAndCounted => zset_algebra::inter_store;
+            ZLexCount "zlexcount" 4 (READONLY FAST) ONE => zset_ranges::count_names;
+            ZMPop "zmpop" -4 (WRITE) Keys::Counted(1) => zsets::pop_many;
+            ZMScore "zmscore" -3 (READONLY FAST) ONE => zsets::many_scores;
+            ZPopMax "zpopmax" -2 (WRITE FAST) ONE => zsets::pop_max;
+            ZPopMin "zpopmin" -2 (WRITE FAST) ONE => zsets::pop_min;
+            ZRandMember "zrandmember" -2 (READONLY) ONE => zsets::random_member;
+            ZRange "zrange" -4 (READONLY) ONE => zset_ranges::range_of_any;
+            ZRangeByLex "zrangebylex" -4 (READONLY) ONE => zset_ranges::by_name;
+            ZRangeByScore "zrangebyscore" -4 (READONLY) ONE => zset_ranges::by_score;
+            ZRangeStore "zrangestore" -5 (WRITE DENY_OOM) TWO => zset_ranges::store;
+            ZRank "zrank" -3 (READONLY FAST) ONE => zsets::rank;
+            ZRem "zrem" -3 (WRITE FAST) ONE => zsets::remove;
+            ZRemRangeByLex "zremrangebylex" 4 (WRITE) ONE => zset_ranges::remove_names;
+            ZRemRangeByRank "zremrangebyrank" 4 (WRITE) ONE => zset_ranges::remove_ranks;
+            ZRemRangeByScore "zremrangebyscore" 4 (WRITE) ONE => zset_ranges::remove_scores;
+            ZRevRange "zrevrange" -4 (READONLY) ONE => zset_ranges::reverse_range;
+            ZRevRangeByLex "zrevrangebylex" -4 (READONLY) ONE => zset_ranges::reverse_by_name;
+            ZRevRangeByScore "zrevrangebyscore" -4 (READONLY) ONE => zset_ranges::reverse_by_score;
+            ZRevRank "zrevrank" -3 (READONLY FAST) ONE => zsets::reverse_rank;
+            ZScan "zscan" -3 (READONLY) ONE => zsets::scan_members;
+            ZScore "zscore" 3 (READONLY FAST) ONE => zsets::score;
+            ZUnion "zunion" -3 (READONLY) Keys::Counted(1) => zset_algebra::union;
+            ZUnionStore "zunionstore" -4 (WRITE DENY_OOM) Keys::FirstAndCounted => zset_algebra::union_store;
+
             // Transactions.
             Discard "discard" 1 (FAST AT_ONCE) NONE => transactions::discard;
             Exec "exec" 1 (AT_ONCE) NONE => transactions::exec_without_multi;
@@ -430,6 +469,8 @@ mod tests {
         assert_eq!(positions("rename a b"), [1, 2]);
         assert_eq!(positions("object encoding a"), [2]);
         assert_eq!(positions("object help"), [0; 0]);
+        assert_eq!(positions("zunionstore to 2 a b weights 1 2"), [1, 3, 4]);
+        assert_eq!(positions("zdiffstore to 5 a"), [1, 3]);
         let counted = Spec { keys: Keys::Counted(1), ..TABLE.iter().map(|s| Spec { ..*s }).next().unwrap() };
         assert_eq!(counted.key_positions(&words("sintercard 2 a b limit 3")), [2, 3]);
         assert_eq!(counted.key_positions(&words("sintercard 9 a")), [2]);

@@ -4,6 +4,7 @@
 //! Invariant: an aggregate's announced number of elements is what follows; handlers know it before
 //! they begin one. Types that RESP2 does not have are sent as Redis sends them.
 
+use crate::numbers::float_text;
 use crate::wrong::Wrong;
 use std::fmt::Write as _;
 
@@ -205,6 +206,14 @@ impl Encoder {
         }
     }
 
+    /// A floating-point number. RESP2: its text as a string.
+    pub(crate) fn double(&mut self, number: f64) {
+        match self.is_three() {
+            true => self.line(b',', &float_text(number)),
+            false => self.bulk(float_text(number)),
+        }
+    }
+
     /// A string made by formatting.
     pub(crate) fn bulk_text(&mut self, text: impl std::fmt::Display) {
         let mut formatted = String::new();
@@ -235,7 +244,9 @@ mod tests {
     #[test]
     fn each_type_in_both_protocols() {
         type Add = fn(&mut Encoder);
-        let cases: [(Add, &str, &str); 12] = [
+        let cases: [(Add, &str, &str); 14] = [
+            (|e| e.double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (|e| e.double(f64::NEG_INFINITY), "$4\r\n-inf\r\n", ",-inf\r\n"),
             (|e| e.simple("PONG"), "+PONG\r\n", "+PONG\r\n"),
             (|e| e.integer(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
             (|e| e.integer(0), ":0\r\n", ":0\r\n"),

@@ -41,6 +41,10 @@ const KIND: u8 = 0x0f;
 const HAS_EXPIRY: u8 = 0x80;
 /// Flags of a hash's field without an expiry of its own.
 const PLAIN_FIELD: u8 = 0;
+/// First byte behind the version in the keys of a sorted set's members.
+const OF_MEMBER: u8 = 0;
+/// First byte behind the version in the keys of a sorted set's index.
+const OF_SCORE: u8 = 1;
 
 /// The decoded beginning of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +65,7 @@ pub(super) enum Body {
     Collection(Collection),
 }
 
-/// A hash, a set or a list.
+/// A hash, a set, a list or a sorted set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Collection {
     pub(super) version: u64,
@@ -84,6 +88,7 @@ impl Head {
             2 => Kind::Hash,
             3 => Kind::Set,
             4 => Kind::List,
+            5 => Kind::SortedSet,
             _ => return None,
         };
         let (expiry, rest) = match first & !KIND {
@@ -96,7 +101,7 @@ impl Head {
         };
         let body = match kind {
             Kind::String => Body::String { begins: value.len() - rest.len() },
-            Kind::Hash | Kind::Set | Kind::List => {
+            Kind::Hash | Kind::Set | Kind::List | Kind::SortedSet => {
                 let (version, rest) = rest.split_first_chunk()?;
                 let (count, rest) = rest.split_first_chunk()?;
                 let (version, count) = (u64::from_be_bytes(*version), u64::from_be_bytes(*count));
@@ -116,6 +121,16 @@ impl Head {
     pub(super) fn is_expired(&self, now: Millis) -> bool {
         self.expiry.is_some_and(|at| at <= now)
     }
+
+    /// Number of entries of the collection in the family `elements`: two for each member of a
+    /// sorted set.
+    pub(super) fn entries(&self) -> u64 {
+        match (self.kind, self.body) {
+            (_, Body::String { .. }) => 0,
+            (Kind::SortedSet, Body::Collection(set)) => set.count.saturating_mul(2),
+            (_, Body::Collection(collection)) => collection.count,
+        }
+    }
 }
 
 fn encode_start(kind: Kind, expiry: Option<Millis>, room: usize) -> Vec<u8> {
@@ -125,6 +140,7 @@ fn encode_start(kind: Kind, expiry: Option<Millis>, room: usize) -> Vec<u8> {
         Kind::Hash => 2,
         Kind::Set => 3,
         Kind::List => 4,
+        Kind::SortedSet => 5,
     };
     match expiry {
         None => value.push(kind),
@@ -182,11 +198,85 @@ pub(super) fn element_of(key: &[u8]) -> Result<&[u8]> {
     key.get(8..).ok_or_else(|| corrupt(ELEMENTS, key))
 }
 
+/// Beginning of the keys of a collection's elements by their names.
+pub(super) fn names_prefix(kind: Kind, version: u64) -> Bytes {
+    name_key(kind, version, &[])
+}
+
+/// Key of the element with a name: a field or a member.
+pub(super) fn name_key(kind: Kind, version: u64, name: &[u8]) -> Bytes {
+    match kind {
+        Kind::SortedSet => tagged(version, OF_MEMBER, &[name]),
+        _ => element_key(version, name),
+    }
+}
+
+/// Splits what is before the name from an element's key.
+pub(super) fn name_of(kind: Kind, key: &[u8]) -> Result<&[u8]> {
+    match (kind, element_of(key)?) {
+        (Kind::SortedSet, [OF_MEMBER, name @ ..]) => Ok(name),
+        (Kind::SortedSet, _) => Err(corrupt(ELEMENTS, key)),
+        (_, name) => Ok(name),
+    }
+}
+
+/// Number whose order is that of the scores, which are not NaN. Both zeros have one number. The
+/// numbers before and behind that of a score are no overflow.
+pub(super) fn order_of(score: f64) -> u64 {
+    let bits = (score + 0.0).to_bits();
+    if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
+}
+
+/// The score of a number of [`order_of`]; `None` for NaN.
+fn score_at(order: u64) -> Option<f64> {
+    let bits = if order >> 63 == 0 { !order } else { order & !(1 << 63) };
+    Some(f64::from_bits(bits)).filter(|score| !score.is_nan())
+}
+
+/// Encodes a score.
+pub(super) fn score_value(score: f64) -> [u8; 8] {
+    order_of(score).to_be_bytes()
+}
+
+/// Decodes a score; `None` if it is none.
+pub(super) fn split_score(value: &[u8]) -> Option<f64> {
+    score_at(u64::from_be_bytes(value.try_into().ok()?))
+}
+
+/// Key of a sorted set's index: of a member, whose score has this number in the order of scores.
+/// The key without a member precedes those of all members with the score.
+pub(super) fn score_key(version: u64, order: u64, member: &[u8]) -> Bytes {
+    tagged(version, OF_SCORE, &[&order.to_be_bytes(), member])
+}
+
+/// Beginning of the keys of a sorted set's index, which is the end of those of its members.
+pub(super) fn scores_prefix(version: u64) -> Bytes {
+    tagged(version, OF_SCORE, &[])
+}
+
+/// Decodes an entry of a sorted set, of a member or of the index.
+pub(super) fn split_scored<'a>(key: &'a [u8], value: &[u8]) -> Result<(&'a [u8], f64)> {
+    let entry = match element_of(key)? {
+        [OF_MEMBER, member @ ..] => split_score(value).map(|score| (member, score)),
+        [OF_SCORE, rest @ ..] if value.is_empty() => rest
+            .split_first_chunk()
+            .and_then(|(order, member)| Some((member, score_at(u64::from_be_bytes(*order))?))),
+        _ => None,
+    };
+    entry.ok_or_else(|| corrupt(ELEMENTS, key))
+}
+
+fn tagged(version: u64, tag: u8, parts: &[&[u8]]) -> Bytes {
+    let mut key = element_key(version, &[tag]);
+    parts.iter().for_each(|part| key.extend_from_slice(part));
+    key
+}
+
 /// Encodes the value of an element. A set's has none.
 pub(super) fn element_value(kind: Kind, text: &[u8]) -> Vec<u8> {
     match kind {
         Kind::Hash => [&[PLAIN_FIELD], text].concat(),
-        Kind::List => text.to_vec(),
+        Kind::List | Kind::SortedSet => text.to_vec(),
         Kind::Set | Kind::String => Vec::new(),
     }
 }
@@ -196,6 +286,7 @@ pub(super) fn element_begins(kind: Kind, key: &[u8], value: &[u8]) -> Result<usi
     match (kind, value) {
         (Kind::Hash, [PLAIN_FIELD, ..]) => Ok(1),
         (Kind::Set, []) | (Kind::List, _) => Ok(0),
+        (Kind::SortedSet, score) if split_score(score).is_some() => Ok(0),
         _ => Err(corrupt(ELEMENTS, key)),
     }
 }
@@ -288,7 +379,9 @@ mod tests {
                 let head = Head::decode(b"k", &string_value(expiry, text)).unwrap();
                 assert_eq!(head, Head { kind: Kind::String, expiry, body: Body::String { begins } });
             }
-            for (kind, first) in [(Kind::Hash, 0), (Kind::Set, 0), (Kind::List, 1 << 63)] {
+            for (kind, first) in
+                [(Kind::Hash, 0), (Kind::Set, 0), (Kind::List, 1 << 63), (Kind::SortedSet, 0)]
+            {
                 let collection = Collection { version: u64::MAX - 1, count: 7, first };
                 let head = Head::decode(b"k", &collection_value(kind, expiry, collection)).unwrap();
                 assert_eq!(head, Head { kind, expiry, body: Body::Collection(collection) });
@@ -308,7 +401,7 @@ mod tests {
         let none = collection_value(Kind::Set, None, Collection { version: 1, count: 0, first: 0 });
         let beyond = Collection { version: 1, count: 2, first: u64::MAX - 1 };
         let beyond = collection_value(Kind::List, None, beyond);
-        for value in [&longer[..], &none, &beyond, &[0], &[5], &[0x41], &[0x91]] {
+        for value in [&longer[..], &none, &beyond, &[0], &[6], &[0x41], &[0x91]] {
             assert!(Head::decode(b"k", value).is_err(), "{value:?}");
         }
         assert!(split_stored(b"a").is_err() && split_stored(b"ab").is_ok());
@@ -322,6 +415,30 @@ mod tests {
         assert!(split_dead(b"dead:1234567").is_err() && split_dead(&dead_key(9)).is_ok_and(|it| it == 9));
         assert!(split_bases(b"\0\0\0").is_err() && split_bases(b"\0\x01\0\x01").is_err());
         assert!(counter(SIZE, b"1234567").is_err());
+    }
+
+    #[test]
+    fn keys_of_the_index_have_the_order_of_their_scores() {
+        let smallest = f64::from_bits(1);
+        let scores = [f64::NEG_INFINITY, -1e300, -2.0, -1.5, -smallest, 0.0, smallest, 1.0, f64::INFINITY];
+        let keys: Vec<Bytes> = scores.iter().map(|score| score_key(7, order_of(*score), b"m")).collect();
+        assert!(keys.is_sorted_by(|a, b| a < b));
+        for (key, score) in keys.iter().zip(scores) {
+            assert_eq!(split_scored(key, b"").unwrap(), (&b"m"[..], score));
+            let member = name_key(Kind::SortedSet, 7, b"m");
+            assert_eq!(split_scored(&member, &score_value(score)).unwrap(), (&b"m"[..], score));
+            assert!(member < *key && name_of(Kind::SortedSet, key).is_err());
+        }
+        assert_eq!(score_value(-0.0), score_value(0.0));
+        assert!(order_of(f64::NEG_INFINITY) > 0 && order_of(f64::INFINITY) < u64::MAX);
+        let nan = score_key(7, u64::MAX, b"m");
+        for (key, value) in [(&nan[..], &b""[..]), (&keys[0], b"x"), (&keys[0][..16], b""), (&nan[..8], b"")]
+        {
+            assert!(split_scored(key, value).is_err());
+        }
+        for value in [&[0; 7][..], &[0; 9], &[0xff; 8], &[0; 8], b""] {
+            assert!(element_begins(Kind::SortedSet, b"", value).is_err(), "{value:?}");
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod numbers;
 mod tests;
 mod waiters;
 
-pub(crate) use access::{Access, Lifetime, Side};
+pub(crate) use access::{Access, Lifetime, ScoreRule, Scored, Side, SortedRange, score_of};
 pub(crate) use waiters::{Served, Waiter};
 
 use crate::wrong::Wrong;
@@ -66,6 +66,7 @@ pub(crate) enum Kind {
     Hash,
     Set,
     List,
+    SortedSet,
 }
 
 impl Kind {
@@ -76,6 +77,7 @@ impl Kind {
             Kind::Hash => "hash",
             Kind::Set => "set",
             Kind::List => "list",
+            Kind::SortedSet => "zset",
         }
     }
 }

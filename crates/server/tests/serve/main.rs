@@ -20,3 +20,4 @@ mod sort;
 mod strings;
 mod transactions;
 mod watching;
+mod zsets;

@@ -1,4 +1,5 @@
-//! Hashes and sets: an entry for each element, with the collection's version before it.
+//! Hashes and sets: an entry for each element, with the collection's version before it. Reads here
+//! are for sorted sets too, whose values are scores.
 //!
 //! In: fields and members. Out: their values, and changes of entries and of the count in the key's
 //! record. A set's element has no value.
@@ -7,7 +8,7 @@
 //! compactions drop the elements of a deleted collection once no snapshot from before is left.
 
 use super::super::layout::{
-    Body, Collection, Head, collection_value, element_begins, element_key, element_of, element_value,
+    Body, Collection, Head, collection_value, element_begins, element_value, name_key, name_of, names_prefix,
 };
 use super::walk::Walk;
 use super::{Access, Key, Kind, expect};
@@ -39,7 +40,7 @@ impl Access {
     /// Returns the value of an element (empty in a set); `None` if there is no such element or key.
     pub(crate) async fn element(&self, key: &Key, kind: Kind, name: &[u8]) -> Result<Option<Value>, Wrong> {
         let Some(collection) = self.collection(key, kind).await? else { return Ok(None) };
-        let stored = element_key(collection.version, name);
+        let stored = name_key(kind, collection.version, name);
         let value = self.get(&self.store.0.elements, &stored).await?;
         Ok(value.map(|value| text(kind, &stored, value)).transpose()?)
     }
@@ -57,10 +58,15 @@ impl Access {
         }
     }
 
-    async fn lookup(&self, kind: Kind, version: u64, names: &[Vec<u8>]) -> Result<Vec<Option<Value>>, Wrong> {
+    pub(super) async fn lookup<N: AsRef<[u8]>>(
+        &self,
+        kind: Kind,
+        version: u64,
+        names: &[N],
+    ) -> Result<Vec<Option<Value>>, Wrong> {
         let mut found = Vec::with_capacity(names.len());
         for names in names.chunks(AT_ONCE) {
-            let stored: Vec<_> = names.iter().map(|name| element_key(version, name)).collect();
+            let stored: Vec<_> = names.iter().map(|name| name_key(kind, version, name.as_ref())).collect();
             let values = self.multi_get(&self.store.0.elements, &stored).await?;
             for (key, value) in stored.iter().zip(values) {
                 found.push(value.map(|value| text(kind, key, value)).transpose()?);
@@ -73,10 +79,10 @@ impl Access {
     pub(crate) async fn all_elements(&self, key: &Key, kind: Kind) -> Result<Vec<(Vec<u8>, Value)>, Wrong> {
         let mut all = Vec::new();
         let Some(collection) = self.collection(key, kind).await? else { return Ok(all) };
-        let mut walk = self.walk(&self.store.0.elements, &collection.version.to_be_bytes())?;
+        let mut walk = self.walk(&self.store.0.elements, &names_prefix(kind, collection.version))?;
         walk.first().await?;
         while let Some((key, _)) = walk.entry() {
-            all.push((element_of(key)?.to_vec(), text(kind, key, walk.value())?));
+            all.push((name_of(kind, key)?.to_vec(), text(kind, key, walk.value())?));
             walk.next().await?;
         }
         Ok(all)
@@ -92,13 +98,13 @@ impl Access {
         count: usize,
     ) -> Result<(u64, Vec<(Vec<u8>, Value)>), Wrong> {
         let Some(collection) = self.collection(key, kind).await? else { return Ok((0, Vec::new())) };
-        let prefix = collection.version.to_be_bytes();
+        let prefix = names_prefix(kind, collection.version);
         let mut walk = self.walk(&self.store.0.elements, &prefix)?;
         let position = if cursor == 0 { Vec::new() } else { self.store.0.cursors.lock().position(cursor) };
         walk.seek(&[&prefix[..], &position].concat()).await?;
         let mut found = Vec::new();
         while let Some((key, _)) = walk.entry() {
-            let element = element_of(key)?;
+            let element = name_of(kind, key)?;
             if found.len() >= count && collection.count > SMALL {
                 return Ok((self.cursor(element).await?, found));
             }
@@ -117,7 +123,7 @@ impl Access {
         count: u64,
     ) -> Result<Vec<(Vec<u8>, Value)>, Wrong> {
         let Some(collection) = self.collection(key, kind).await? else { return Ok(Vec::new()) };
-        let prefix = collection.version.to_be_bytes();
+        let prefix = names_prefix(kind, collection.version);
         if collection.count <= SMALL || count > SOUGHT_AT_MOST || count >= collection.count / 4 {
             return self.sample(&prefix, kind, count).await;
         }
@@ -134,7 +140,7 @@ impl Access {
                     }
                     continue;
                 };
-                let element = element_of(key)?;
+                let element = name_of(kind, key)?;
                 if known.insert(element.to_vec()) {
                     found.push((element.to_vec(), text(kind, key, walk.value())?));
                     break;
@@ -156,11 +162,11 @@ impl Access {
             // The element has come to one of `seen` places, of which the first ones are kept.
             let place = self.below(seen) as usize;
             if seen <= count {
-                found.push((element_of(key)?.to_vec(), text(kind, key, walk.value())?));
+                found.push((name_of(kind, key)?.to_vec(), text(kind, key, walk.value())?));
                 let last = found.len() - 1;
                 found.swap(place, last);
             } else if let Some(there) = found.get_mut(place) {
-                *there = (element_of(key)?.to_vec(), text(kind, key, walk.value())?);
+                *there = (name_of(kind, key)?.to_vec(), text(kind, key, walk.value())?);
             }
             walk.next().await?;
         }
@@ -203,6 +209,7 @@ impl Access {
         kind: Kind,
         elements: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<u64, Wrong> {
+        debug_assert_ne!(kind, Kind::SortedSet, "its index would not follow");
         let before = expect(self.live_to_write(key).await?, kind)?.map(|record| record.head);
         let (names, values): (Vec<Vec<u8>>, Vec<&[u8]>) =
             elements.map(|(name, value)| (name.to_vec(), value)).unzip();
@@ -225,7 +232,7 @@ impl Access {
             }
             let value = element_value(kind, value);
             let changes = self.changes()?;
-            changes.batch.put_cf(&store.0.elements, element_key(collection.version, name), value)?;
+            changes.batch.put_cf(&store.0.elements, name_key(kind, collection.version, name), value)?;
         }
         match (added, kind) {
             (0, Kind::Hash) => self.touch(key)?,
@@ -246,6 +253,7 @@ impl Access {
         kind: Kind,
         names: &[Vec<u8>],
     ) -> Result<u64, Wrong> {
+        debug_assert_ne!(kind, Kind::SortedSet, "its index would not follow");
         let Some(record) = expect(self.live_to_write(key).await?, kind)? else { return Ok(0) };
         let Some(collection) = collection_of(&record.head) else { return Ok(0) };
         let found = self.lookup(kind, collection.version, names).await?;
@@ -254,7 +262,7 @@ impl Access {
         let (removed, store) = (there.len() as u64, self.store.clone());
         let changes = self.changes()?;
         for name in &there {
-            changes.batch.delete_cf(&store.0.elements, element_key(collection.version, name))?;
+            changes.batch.delete_cf(&store.0.elements, name_key(kind, collection.version, name))?;
         }
         if removed >= collection.count {
             // Not buried: no element of the version stays.

@@ -5,6 +5,7 @@
 
 use super::super::layout::{Collection, Head, collection_value, element_key};
 use super::collections::{collection_of, text};
+use super::walk::Side;
 use super::{Access, Key, Kind, expect};
 use crate::wrong::Wrong;
 use karstdb::Value;
@@ -14,13 +15,6 @@ use std::ops::Range;
 const MIDDLE: u64 = 1 << 63;
 
 const LIST: Kind = Kind::List;
-
-/// An end of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    Left,
-    Right,
-}
 
 impl Access {
     /// Returns the elements with these indexes, as far as there are any.

@@ -17,9 +17,11 @@ mod lists;
 mod scan;
 mod strings;
 mod walk;
+mod zsets;
 
-pub(crate) use lists::Side;
 pub(crate) use strings::Lifetime;
+pub(crate) use walk::Side;
+pub(crate) use zsets::{ScoreRule, Scored, SortedRange, score_of};
 
 use super::databases::{Database, Mapping};
 use super::dead::DeadVersion;
@@ -487,8 +489,8 @@ impl Access {
 
     /// Makes the version of a collection dead.
     fn bury(&mut self, head: &Head) -> Result<(), Wrong> {
-        if let Body::Collection(Collection { version, count, .. }) = head.body {
-            self.changes()?.dead.push(DeadVersion { version, elements: count });
+        if let Body::Collection(Collection { version, .. }) = head.body {
+            self.changes()?.dead.push(DeadVersion { version, elements: head.entries() });
         }
         Ok(())
     }

@@ -7,6 +7,13 @@ use karstdb::{BatchDbIterator, ColumnFamily, DbIterator, ReadOptions, Result, Va
 /// Number of steps after which a walk lets other tasks of its thread run.
 const STEPS: u32 = 256;
 
+/// An end of an order: of a list, or of a part of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
 /// The entries of a family whose keys begin with a prefix. Stands at an entry, or is at its end.
 pub(super) struct Walk {
     entries: Entries,
@@ -22,10 +29,21 @@ impl Access {
     /// Makes a walk over the keys with this prefix, which stands nowhere: [`Walk::seek`] first.
     /// Pins a view.
     pub(super) fn walk(&self, family: &ColumnFamily, prefix: &[u8]) -> Result<Walk> {
+        self.walk_within(family, prefix.to_vec(), super::layout::behind(prefix))
+    }
+
+    /// Makes a walk over the keys from `lower` on and below `upper`, if there is one; as
+    /// [`walk`](Self::walk) does.
+    pub(super) fn walk_within(
+        &self,
+        family: &ColumnFamily,
+        lower: Vec<u8>,
+        upper: Option<Vec<u8>>,
+    ) -> Result<Walk> {
         self.pin();
         let options = ReadOptions {
-            iterate_lower_bound: Some(prefix.to_vec()),
-            iterate_upper_bound: super::layout::behind(prefix),
+            iterate_lower_bound: Some(lower),
+            iterate_upper_bound: upper,
             ..self.options().clone()
         };
         let db = &self.store.0.db;
@@ -66,13 +84,43 @@ impl Walk {
 
     /// Moves to the next key. Stands at one before.
     pub(super) async fn next(&mut self) -> Result<()> {
-        self.steps += 1;
-        if self.steps.is_multiple_of(STEPS) {
-            yield_now().await;
-        }
+        self.pause().await;
         match &mut self.entries {
             Entries::Plain(iter) => iter.next_async().await,
             Entries::Batch(iter) => iter.next_async().await,
+        }
+    }
+
+    /// Moves to the previous key. Stands at one before.
+    pub(super) async fn previous(&mut self) -> Result<()> {
+        self.pause().await;
+        match &mut self.entries {
+            Entries::Plain(iter) => iter.prev_async().await,
+            Entries::Batch(iter) => iter.prev_async().await,
+        }
+    }
+
+    /// Moves to the key at an end.
+    pub(super) async fn begin(&mut self, end: Side) -> Result<()> {
+        match end {
+            Side::Left => self.first().await,
+            Side::Right => self.last().await,
+        }
+    }
+
+    /// Moves one key on, away from an end. Stands at one before.
+    pub(super) async fn leave(&mut self, end: Side) -> Result<()> {
+        match end {
+            Side::Left => self.next().await,
+            Side::Right => self.previous().await,
+        }
+    }
+
+    /// Counts a step, and lets others run after many.
+    async fn pause(&mut self) {
+        self.steps += 1;
+        if self.steps.is_multiple_of(STEPS) {
+            yield_now().await;
         }
     }
 

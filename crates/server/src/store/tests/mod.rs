@@ -4,6 +4,7 @@
 mod atomic;
 mod maintenance;
 mod model;
+mod sorted;
 
 use super::dead::Load;
 use super::layout::{ELEMENTS, EXPIRIES, SERVER, size_key, stored_key};
@@ -85,6 +86,7 @@ impl Store {
     async fn check(&self) {
         let (entries, records) = (self.entries(EXPIRIES).await, self.entries(SERVER).await);
         let (mut sizes, mut lives) = (BTreeMap::<u16, u64>::new(), BTreeMap::<u64, u64>::new());
+        let mut sorted = Vec::new();
         for (stored, value) in self.entries("default").await {
             let base = layout::split_stored(&stored).unwrap().0;
             *sizes.entry(base).or_default() += 1;
@@ -93,15 +95,16 @@ impl Store {
                 assert!(entries.contains_key(&layout::expiry_key(at, &stored)[..]));
             }
             if let layout::Body::Collection(collection) = head.body {
+                sorted.extend((head.kind == Kind::SortedSet).then_some(collection.version));
                 assert_eq!(collection.version >> layout::NUMBER_BITS, u64::from(base));
-                assert_eq!(
-                    lives.insert(collection.version, collection.count),
-                    None,
-                    "two keys of one version"
-                );
+                assert_eq!(lives.insert(collection.version, head.entries()), None, "two keys of one version");
             }
         }
-        for element in self.entries(ELEMENTS).await.into_keys() {
+        let elements = self.entries(ELEMENTS).await;
+        for version in sorted {
+            check_index(&elements, version);
+        }
+        for element in elements.into_keys() {
             let version = layout::version_of(&element).unwrap();
             match lives.get_mut(&version) {
                 Some(count) => *count = count.checked_sub(1).expect("no more elements than the count"),
@@ -117,6 +120,20 @@ impl Store {
         }
         assert!(sizes.is_empty(), "keys of no database: {sizes:?}");
     }
+}
+
+/// Checks that the members of a sorted set and its index have the same scores.
+fn check_index(elements: &BTreeMap<Vec<u8>, Vec<u8>>, version: u64) {
+    let entries = |from: &[u8], behind: &[u8]| {
+        let entries = elements.range(from.to_vec()..behind.to_vec());
+        let decoded = entries.map(|(key, value)| layout::split_scored(key, value).unwrap());
+        let mut all: Vec<(Vec<u8>, f64)> = decoded.map(|(member, score)| (member.to_vec(), score)).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    };
+    let (members, index) = (layout::names_prefix(Kind::SortedSet, version), layout::scores_prefix(version));
+    let end = (version + 1).to_be_bytes();
+    assert_eq!(entries(&members, &index), entries(&index, &end), "of version {version:#x}");
 }
 
 #[test]

@@ -12,7 +12,9 @@ use karst_testkit::asked;
 use karst_testkit::random::Random;
 use karstdb::io::{Crash, Simulation};
 use std::cell::{Cell, RefCell};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 const LIVES: u64 = 5;
 const BATCHES: u64 = 60;
@@ -24,6 +26,7 @@ enum Content {
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
     Set(BTreeMap<Vec<u8>, Vec<u8>>),
     List(VecDeque<Vec<u8>>),
+    Sorted(BTreeMap<Vec<u8>, f64>),
 }
 
 type State = BTreeMap<(u16, Vec<u8>), (Content, Option<Millis>)>;
@@ -48,6 +51,13 @@ enum Change {
     Take(Key, Kind, Vec<Vec<u8>>),
     Push(Key, Side, Vec<Vec<u8>>),
     Pop(Key, Side, u64),
+    Score(Key, Vec<Scored>, ScoreRule),
+    Unscore(Key, Vec<Vec<u8>>),
+    PopScored(Key, Side, u64),
+    /// Removes the members with these ranks.
+    Unrank(Key, u64, u64),
+    /// Removes the members with scores from one to another.
+    Unrange(Key, f64, f64),
     /// Replaces the elements from this place on; further than the end: none.
     Replace(Key, u64, Vec<Vec<u8>>),
     Flush(u16),
@@ -67,7 +77,7 @@ fn random_change(random: &mut Random, now: Millis) -> Change {
         elements.push(vec![b'0' + random.below(8) as u8]);
     }
     let side = if random.one_in(2) { Side::Left } else { Side::Right };
-    match random.below(32) {
+    match random.below(48) {
         0..4 => {
             let lifetime = match random.below(3) {
                 0 => Lifetime::Forever,
@@ -86,7 +96,29 @@ fn random_change(random: &mut Random, now: Millis) -> Change {
         26..29 => Change::Pop(key, side, random.below(3)),
         29 => Change::Replace(key, random.below(4), elements),
         30 => Change::Flush(key.db),
-        _ => Change::Swap(key.db, other.db),
+        31 => Change::Swap(key.db, other.db),
+        32..40 => {
+            let pairs = elements.into_iter().map(|it| (it, random_score(random))).collect();
+            Change::Score(key, pairs, random_rule(random))
+        }
+        40..43 => Change::Unscore(key, elements),
+        43..46 => Change::PopScored(key, side, random.below(3)),
+        46 => Change::Unrank(key, random.below(3), random.below(6)),
+        _ => Change::Unrange(key, random_score(random), random_score(random)),
+    }
+}
+
+/// A score out of few, so that many are equal.
+fn random_score(random: &mut Random) -> f64 {
+    [-1.5, 0.0, -0.0, 1.0, 2.0, f64::INFINITY][random.below(6) as usize]
+}
+
+fn random_rule(random: &mut Random) -> ScoreRule {
+    let orders = [None, None, Some(Ordering::Greater), Some(Ordering::Less)];
+    ScoreRule {
+        is_there: [None, None, Some(true), Some(false)][random.below(4) as usize],
+        order: orders[random.below(4) as usize],
+        adds: random.one_in(3),
     }
 }
 
@@ -105,6 +137,7 @@ fn kind_of(content: &Content) -> Kind {
         Content::Hash(_) => Kind::Hash,
         Content::Set(_) => Kind::Set,
         Content::List(_) => Kind::List,
+        Content::Sorted(_) => Kind::SortedSet,
     }
 }
 
@@ -189,6 +222,24 @@ fn change_model(state: &mut State, change: &Change, now: Millis) {
                 list.extend(values.iter().cloned());
             }
         }),
+        Change::Score(key, pairs, rule) => score_model(state, id(key), pairs, *rule),
+        Change::Unscore(key, names) => {
+            change_sorted(state, id(key), |_, member, _| !names.contains(member));
+        }
+        Change::PopScored(key, side, count) => change_sorted(state, id(key), |place, _, length| {
+            let place = if *side == Side::Left { place } else { length - 1 - place };
+            place >= *count as usize
+        }),
+        Change::Unrank(key, from, behind) => {
+            change_sorted(state, id(key), |place, _, _| !(*from..*behind).contains(&(place as u64)));
+        }
+        Change::Unrange(key, low, high) => {
+            let scores = match state.get(&id(key)) {
+                Some((Content::Sorted(scores), _)) => scores.clone(),
+                _ => BTreeMap::new(),
+            };
+            change_sorted(state, id(key), |_, member, _| !(*low..=*high).contains(&scores[member]));
+        }
         Change::Flush(db) => state.retain(|(of, _), _| of != db),
         Change::Swap(one, other) => {
             let moved = |db: u16| {
@@ -205,6 +256,47 @@ fn change_model(state: &mut State, change: &Change, now: Millis) {
         }
     }
     state.retain(|_, (_, expiry)| expiry.is_none_or(|at| at > now));
+}
+
+/// Changes scores in the model, one after the other as the rule says.
+fn score_model(state: &mut State, id: (u16, Vec<u8>), pairs: &[Scored], rule: ScoreRule) {
+    let is_new = !state.contains_key(&id);
+    let (content, _) = state.entry(id.clone()).or_insert((Content::Sorted(BTreeMap::new()), None));
+    let Content::Sorted(scores) = content else { return };
+    for (member, given) in pairs {
+        let old = scores.get(member).copied();
+        if rule.is_there.is_some_and(|is_there| is_there != old.is_some()) {
+            continue;
+        }
+        let new = if rule.adds { old.unwrap_or(0.0) + given } else { *given };
+        let is_allowed = old.zip(rule.order).is_none_or(|(old, order)| new.partial_cmp(&old) == Some(order));
+        if is_allowed {
+            scores.insert(member.clone(), new);
+        }
+    }
+    if is_new && scores.is_empty() {
+        state.remove(&id);
+    }
+}
+
+/// Keeps the members of a sorted set that is there for which `keeps` returns true, by their rank
+/// and by the number of all, and removes the set once it is empty.
+fn change_sorted(state: &mut State, id: (u16, Vec<u8>), keeps: impl Fn(usize, &Vec<u8>, usize) -> bool) {
+    if let Some((Content::Sorted(scores), _)) = state.get_mut(&id) {
+        let order = in_order(scores);
+        let is_kept = |(place, (member, _)): &(usize, Scored)| keeps(*place, member, order.len());
+        *scores = order.iter().cloned().enumerate().filter(is_kept).map(|(_, scored)| scored).collect();
+        if scores.is_empty() {
+            state.remove(&id);
+        }
+    }
+}
+
+/// The members in the order of their scores.
+fn in_order(scores: &BTreeMap<Vec<u8>, f64>) -> Vec<Scored> {
+    let mut all: Vec<Scored> = scores.iter().map(|(member, score)| (member.clone(), *score)).collect();
+    all.sort_by(|(a, x), (b, y)| x.partial_cmp(y).expect("numbers").then_with(|| a.cmp(b)));
+    all
 }
 
 /// Changes a list that is there, and removes it once it is empty.
@@ -237,6 +329,14 @@ async fn change_store(access: &mut Access, change: &Change) {
             Ok(_) => None,
             Err(wrong) => Some(wrong),
         },
+        Change::Score(key, pairs, rule) => access.put_scores(key, pairs, *rule).await.err(),
+        Change::Unscore(key, names) => access.remove_scored(key, names).await.err(),
+        Change::PopScored(key, side, count) => access.pop_scored(key, *side, *count).await.err(),
+        Change::Unrank(key, from, behind) => access.remove_ranks(key, *from..*behind).await.err(),
+        Change::Unrange(key, low, high) => {
+            let range = SortedRange::Scores(Bound::Included(*low), Bound::Included(*high));
+            access.remove_range(key, &range).await.err()
+        }
         Change::Flush(db) => access.flush(*db).await.err(),
         Change::Swap(one, other) => access.swap(*one, *other).await.err(),
     };
@@ -249,6 +349,8 @@ fn keys_of(change: &Change) -> Option<Vec<Key>> {
         Change::Set(key, ..) | Change::Expire(key, _) | Change::Delete(key) => vec![key.clone()],
         Change::Put(key, ..) | Change::Take(key, ..) => vec![key.clone()],
         Change::Push(key, ..) | Change::Pop(key, ..) | Change::Replace(key, ..) => vec![key.clone()],
+        Change::Score(key, ..) | Change::Unscore(key, _) | Change::PopScored(key, ..) => vec![key.clone()],
+        Change::Unrank(key, ..) | Change::Unrange(key, ..) => vec![key.clone()],
         Change::Rename(from, to) | Change::Copy(from, to) => vec![from.clone(), to.clone()],
         Change::Flush(_) | Change::Swap(..) => return None,
     })
@@ -270,6 +372,16 @@ async fn all_of(access: &Access) -> State {
                     let all = access.list_range(&key, 0..u64::MAX).await.unwrap();
                     assert_eq!(access.length(&key, kind).await.unwrap(), all.len() as u64);
                     Content::List(all.iter().map(|value| value.to_vec()).collect())
+                }
+                Kind::SortedSet => {
+                    let all = access.sorted_ranks(&key, 0..u64::MAX).await.unwrap();
+                    let scores: BTreeMap<_, _> = all.iter().cloned().collect();
+                    assert_eq!(access.length(&key, kind).await.unwrap(), all.len() as u64);
+                    assert_eq!(in_order(&scores), all);
+                    for (member, value) in access.all_elements(&key, kind).await.unwrap() {
+                        assert_eq!(scores.get(&member), Some(&score_of(&value).unwrap()));
+                    }
+                    Content::Sorted(scores)
                 }
                 kind => {
                     let all = access.all_elements(&key, kind).await.unwrap();
