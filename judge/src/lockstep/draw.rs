@@ -346,11 +346,36 @@ impl Draw {
             }
             935..=999 if limits.policy.is_some() => return self.transaction(state, limits),
             935..=944 => return self.secondary(state, limits),
+            945..=947 => return self.transfer(state, limits, family, tally),
             _ => return None,
         })
     }
 
-    /// Draws an operation of a secondary. What it is to show is written to the primary's files first.
+    /// Draws an export and the import of it. Neither engine exports blob files, both refuse an
+    /// import of no files, and the numbers of imported entries may be as low as a snapshot's.
+    fn transfer(
+        &mut self,
+        state: &State,
+        limits: &Limits<'_>,
+        source: usize,
+        tally: &mut Tally,
+    ) -> Option<Op> {
+        let (family, live) = (&state.families[source], state.live());
+        let is_empty = state.contents(source).entries.is_empty();
+        if family.blobs || is_empty || !state.snapshots.is_empty() || live.len() >= FAMILIES_AT_MOST {
+            return None;
+        }
+        let nature = family.nature.clone();
+        let choice = nature.options(&mut self.random, (limits.database, limits.policy), tally);
+        let (export, swapped) = (self.number(), self.random.one_in(2));
+        let (name, options) = (format!("family{export}"), choice.text());
+        self.created = Some((name.clone(), nature, choice));
+        let number = state.families.len();
+        self.queue.push_back(Op::Import { export, source, number, name, options, swapped });
+        Some(Op::Export { family: source, number: export })
+    }
+
+    /// Draws an operation of a secondary. The primary's buffered log is written out first.
     fn secondary(&mut self, state: &State, limits: &Limits<'_>) -> Option<Op> {
         let written = match limits.unlogged {
             true => Op::Flush { families: state.live() },
@@ -362,8 +387,8 @@ impl Draw {
             self.queue.push_back(Op::OpenSecondary { swapped: self.random.one_in(2), families });
             return Some(written);
         }
-        // RocksDB documents that a secondary leaves out families created after it was opened, but it
-        // does not catch up once there is one ("MANIFEST record referencing unknown column family").
+        // RocksDB documents that a secondary leaves out families created after it was opened, but
+        // it does not catch up then ("MANIFEST record referencing unknown column family").
         let followed = state.followed();
         if followed != state.live() || self.random.one_in(12) {
             return Some(Op::CloseSecondary);

@@ -292,6 +292,20 @@ pub(super) enum Op {
         keys: Vec<Key>,
     },
     CloseSecondary,
+    /// Exports a family's tables under a number.
+    Export {
+        family: usize,
+        number: usize,
+    },
+    /// Imports an export of `source` as a new family; with `swapped` the other engine's export.
+    Import {
+        export: usize,
+        source: usize,
+        number: usize,
+        name: String,
+        options: String,
+        swapped: bool,
+    },
     Settle,
     Property {
         family: usize,
@@ -352,6 +366,8 @@ impl Op {
             Op::CatchUp => "catch_up",
             Op::ReadSecondary { .. } => "read_secondary",
             Op::CloseSecondary => "close_secondary",
+            Op::Export { .. } => "export",
+            Op::Import { .. } => "import",
             Op::Settle => "wait_for_compact",
             Op::Property { .. } => "property",
             Op::Begin { .. } => "begin",

@@ -2,6 +2,7 @@
 
 use super::engine::{Answer, Change, Engine, Failure, Op, Opening, Outcome, Policy, Read, copy_again};
 use super::follow::{self, KarstSecondary};
+use super::transfer;
 use karst_engine::{
     BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, DbIterator, ErrorKind, FlushOptions,
     OptionSet, Options, ReadOptions, Snapshot, Value, WaitForCompactOptions, WriteBatch, WriteOptions,
@@ -273,6 +274,16 @@ impl Karst {
             Op::CatchUp => self.secondary().catch_up().map(|()| Answer::Done),
             Op::ReadSecondary { family, keys } => self.secondary().read(*family, keys),
             Op::CloseSecondary => self.close_secondary().map(|()| Answer::Done),
+            Op::Export { family, number } => {
+                let family = &self.families[family];
+                transfer::export_karst(&self.db, family, &self.directories[0], *number).map(|()| Answer::Done)
+            }
+            Op::Import { export, number, name, options, swapped, .. } => {
+                let from = &self.directories[usize::from(*swapped)];
+                let family = transfer::import_karst(&self.db, (name, options), from, *export)?;
+                self.families.insert(*number, family);
+                Ok(Answer::Done)
+            }
             Op::Settle => done(self.db.wait_for_compact(&WaitForCompactOptions::default())),
             Op::Property { family, name } => {
                 Ok(Answer::Number(self.db.int_property_cf(&self.families[family], name)))

@@ -120,7 +120,7 @@ impl<'a> Pair<'a> {
         while self.done < end || !self.draw.queue.is_empty() {
             let limits = Limits { database: &self.database, policy: self.policy, unlogged: self.unlogged };
             let mut op = self.draw.next(&self.state, &limits, &mut self.report.known);
-            if let (Op::CreateFamily { options, .. }, Some((_, _, choice))) =
+            if let (Op::CreateFamily { options, .. } | Op::Import { options, .. }, Some((_, _, choice))) =
                 (&mut op, &mut self.draw.created)
             {
                 set(&mut [&mut choice.family, &mut choice.table], &self.plan.set);
@@ -292,7 +292,9 @@ impl<'a> Pair<'a> {
     }
 
     fn apply(&mut self, op: &Op) {
-        if let (Op::CreateFamily { .. }, Some((name, nature, choice))) = (op, self.draw.created.take()) {
+        if let Op::CreateFamily { .. } | Op::Import { .. } = op
+            && let Some((name, nature, choice)) = self.draw.created.take()
+        {
             self.state.add_family(name, nature, choice);
         }
         self.state.apply(op);

@@ -14,6 +14,7 @@ mod life;
 mod options;
 mod rocks;
 mod state;
+mod transfer;
 mod walks;
 
 use life::{Pair, Plan, Report};

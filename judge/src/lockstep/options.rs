@@ -322,6 +322,11 @@ impl Nature {
 }
 
 impl FamilyChoice {
+    /// True if large values are written to blob files.
+    pub(super) fn has_blobs(&self) -> bool {
+        self.family.get("enable_blob_files").is_some_and(|value| value == "true")
+    }
+
     /// One option string, in the form that both engines parse.
     pub(super) fn text(&self) -> String {
         format!("{}block_based_table_factory={{{}}};", text(&self.family), text(&self.table))

@@ -3,6 +3,7 @@
 
 use super::engine::{Answer, Change, Engine, Failure, Key, Op, Opening, Outcome, Policy, Read, copy_again};
 use super::follow::{self, RocksSecondary};
+use super::transfer;
 use crate::rocks::{options, said};
 use karst_testkit::Entry;
 use karst_testkit::script::Write;
@@ -606,6 +607,16 @@ impl Rocks {
                 Op::CatchUp => done(self.secondary().catch_up()),
                 Op::ReadSecondary { family, keys } => self.secondary().read(*family, keys),
                 Op::CloseSecondary => done(self.close_secondary()),
+                Op::Export { family, number } => {
+                    let (family, own) = (self.families[family], &self.directories[1]);
+                    done(transfer::export_rocks(self.db, family, own, *number))
+                }
+                Op::Import { export, number, name, options, swapped, .. } => {
+                    let from = &self.directories[usize::from(!*swapped)];
+                    let family = transfer::import_rocks(self.db, (name, options), from, *export)?;
+                    self.families.insert(*number, family);
+                    Ok(Answer::Done)
+                }
                 Op::Settle => self.settle(),
                 Op::Property { family, name } => Ok(self.property(*family, name)),
                 Op::Begin { number, name, snapshot } => self.begin(*number, name, *snapshot),

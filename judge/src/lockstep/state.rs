@@ -18,6 +18,8 @@ pub(super) struct Family {
     pub(super) dropped: bool,
     /// It was dropped in an earlier life, so no handle exists.
     gone: bool,
+    /// Some of its values may be in blob files.
+    pub(super) blobs: bool,
     /// The options it has in this life.
     pub(super) choice: FamilyChoice,
 }
@@ -139,7 +141,8 @@ impl State {
             prefix: choice.prefix,
             entries: Vec::new(),
         }));
-        self.families.push(Family { name, nature, dropped: false, gone: false, choice });
+        let blobs = choice.has_blobs();
+        self.families.push(Family { name, nature, dropped: false, gone: false, blobs, choice });
         self.families.len() - 1
     }
 
@@ -168,6 +171,7 @@ impl State {
         self.transactions.values_mut().for_each(|transaction| transaction.recovered = true);
         for (number, choice) in choices {
             Arc::make_mut(&mut self.contents[number]).prefix = choice.prefix;
+            self.families[number].blobs |= choice.has_blobs();
             self.families[number].choice = choice;
         }
     }
@@ -203,7 +207,7 @@ impl State {
         self.as_of(read, family).and_then(|family| family.find(key)).map(<[u8]>::to_vec)
     }
 
-    /// Families of the open secondary that were not dropped. A dropped one keeps a state in between.
+    /// Families of the open secondary that are not dropped. A dropped one keeps an earlier state.
     pub(super) fn followed(&self) -> Vec<usize> {
         let all = self.secondary.iter().flat_map(|secondary| &secondary.families);
         all.copied().filter(|number| !self.families[*number].dropped).collect()
@@ -331,6 +335,13 @@ impl State {
             Op::Snapshot { number } => drop(self.snapshots.insert(*number, self.contents.clone())),
             Op::Release { number } => drop(self.snapshots.remove(number)),
             Op::DropFamily { number } => self.families[*number].dropped = true,
+            Op::SetOptions { family, name, value } if name == "enable_blob_files" => {
+                self.families[*family].blobs |= value == "true";
+            }
+            Op::Import { source, number, .. } => {
+                let entries = self.contents[*source].entries.clone();
+                Arc::make_mut(&mut self.contents[*number]).entries = entries;
+            }
             Op::OpenSecondary { families, .. } => {
                 let families = families.iter().map(|(number, _, _)| *number).collect();
                 self.secondary = Some(Secondary { families, contents: self.contents.clone() });
