@@ -1,6 +1,7 @@
 //! The operations, drawn from the seed and the model's contents; never from an engine's answers.
 
 use super::engine::{Change, Key, Moves, Op, Policy, Read};
+use super::ingest::Ways;
 use super::known::Tally;
 use super::options::{CHANGES, FamilyChoice, Lines, Nature};
 use super::state::State;
@@ -135,7 +136,8 @@ impl Draw {
                 let columns = names.into_iter().map(|name| (name, self.value())).collect();
                 Change::Entity { family, key, columns }
             }
-            43..=46 if !inside && !prepares => {
+            // RocksDB drops ranges although files may be ingested behind them.
+            43..=46 if !inside && !prepares && !nature.behind => {
                 let [begin, end] = self.ends(nature.order);
                 let order = nature.order;
                 let covers =
@@ -346,9 +348,48 @@ impl Draw {
             }
             935..=999 if limits.policy.is_some() => return self.transaction(state, limits),
             935..=944 => return self.secondary(state, limits),
+            948..=951 => return self.ingest(state, family),
             945..=947 => return self.transfer(state, limits, family, tally),
             _ => return None,
         })
+    }
+
+    /// Draws a file and its ingestion, behind all entries where the family allows that. In front of
+    /// them RocksDB may give a file the number 0 there, and then takes none behind it any more.
+    fn ingest(&mut self, state: &State, family: usize) -> Option<Op> {
+        let nature = state.families[family].nature.clone();
+        let mut entries: Vec<Change> = Vec::new();
+        // A few keys that are near each other, because files behind all entries must not overlap.
+        let most = if nature.behind { 6 } else { 30 };
+        let near = format!("{:02}/", self.random.below(KEYS / 25)).into_bytes();
+        for _ in 0..=self.random.index(most) {
+            let key = self.key();
+            if nature.behind && !key.starts_with(&near) {
+                continue;
+            }
+            let write = match self.random.below(8) {
+                0 => Write::Delete { family, key },
+                1 => Write::Merge { family, key, operand: self.merge_operand(&nature.merging) },
+                _ => Write::Put { family, key, value: self.value() },
+            };
+            entries.push(Change::Plain(write));
+        }
+        if entries.is_empty() && nature.behind {
+            let key = [near, b"0".to_vec()].concat();
+            entries.push(Change::Plain(Write::Put { family, key, value: self.value() }));
+        }
+        let order = nature.order;
+        entries.sort_by(|a, b| order.compare(a.key(), b.key()));
+        entries.dedup_by(|a, b| a.key() == b.key());
+        if !nature.behind && self.random.one_in(3) {
+            let [begin, end] = self.ends(order);
+            entries.push(Change::Plain(Write::DeleteRange { family, begin, end }));
+        }
+        let [moved, verified, swapped] = [(); 3].map(|()| self.random.one_in(2));
+        let (number, ways) = (self.number(), Ways { behind: nature.behind, moved, verified });
+        let options = state.families[family].choice.text();
+        self.queue.push_back(Op::Ingest { family, number, entries: entries.clone(), ways, swapped });
+        Some(Op::WriteFile { number, options, entries })
     }
 
     /// Draws an export and the import of it. Neither engine exports blob files, both refuse an
@@ -362,7 +403,12 @@ impl Draw {
     ) -> Option<Op> {
         let (family, live) = (&state.families[source], state.live());
         let is_empty = state.contents(source).entries.is_empty();
-        if family.blobs || is_empty || !state.snapshots.is_empty() || live.len() >= FAMILIES_AT_MOST {
+        if family.blobs
+            || family.nature.behind
+            || is_empty
+            || !state.snapshots.is_empty()
+            || live.len() >= FAMILIES_AT_MOST
+        {
             return None;
         }
         let nature = family.nature.clone();

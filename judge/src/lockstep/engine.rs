@@ -1,6 +1,7 @@
 //! Operations and answers: the interface through which KarstDB and RocksDB are driven, with answers
 //! that can be compared.
 
+use super::ingest::Ways;
 use karst_testkit::kills::copy;
 use karst_testkit::script::Write;
 use karst_testkit::subject::{Move, ReadSettings};
@@ -306,6 +307,20 @@ pub(super) enum Op {
         options: String,
         swapped: bool,
     },
+    /// Writes a file of ascending entries outside of the database.
+    WriteFile {
+        number: usize,
+        options: String,
+        entries: Vec<Change>,
+    },
+    /// Ingests a file; with `swapped` the one that the other engine wrote.
+    Ingest {
+        family: usize,
+        number: usize,
+        entries: Vec<Change>,
+        ways: Ways,
+        swapped: bool,
+    },
     Settle,
     Property {
         family: usize,
@@ -368,6 +383,9 @@ impl Op {
             Op::CloseSecondary => "close_secondary",
             Op::Export { .. } => "export",
             Op::Import { .. } => "import",
+            Op::WriteFile { .. } => "write_file",
+            Op::Ingest { ways, .. } if ways.behind => "ingest_behind",
+            Op::Ingest { .. } => "ingest",
             Op::Settle => "wait_for_compact",
             Op::Property { .. } => "property",
             Op::Begin { .. } => "begin",

@@ -2,7 +2,7 @@
 
 use super::engine::{Answer, Change, Engine, Failure, Op, Opening, Outcome, Policy, Read, copy_again};
 use super::follow::{self, KarstSecondary};
-use super::transfer;
+use super::{ingest, transfer};
 use karst_engine::{
     BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, DbIterator, ErrorKind, FlushOptions,
     OptionSet, Options, ReadOptions, Snapshot, Value, WaitForCompactOptions, WriteBatch, WriteOptions,
@@ -283,6 +283,15 @@ impl Karst {
                 let family = transfer::import_karst(&self.db, (name, options), from, *export)?;
                 self.families.insert(*number, family);
                 Ok(Answer::Done)
+            }
+            Op::WriteFile { number, options, entries, .. } => {
+                let file = ingest::path(&self.directories[0], *number);
+                ingest::write_karst(options, &file, entries).map(|()| Answer::Done)
+            }
+            Op::Ingest { family, number, ways, swapped, .. } => {
+                let file = ingest::path(&self.directories[usize::from(*swapped)], *number);
+                let family = &self.families[family];
+                ingest::ingest_karst(&self.db, family, &file, *ways).map(|()| Answer::Done)
             }
             Op::Settle => done(self.db.wait_for_compact(&WaitForCompactOptions::default())),
             Op::Property { family, name } => {

@@ -8,6 +8,7 @@ mod draw;
 mod engine;
 mod fifo;
 mod follow;
+mod ingest;
 mod karst;
 mod known;
 mod life;

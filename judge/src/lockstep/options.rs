@@ -22,6 +22,8 @@ pub(super) struct Nature {
     merge_operator: &'static str,
     compaction_style: &'static str,
     num_levels: &'static str,
+    /// Files may be ingested behind all entries.
+    pub(super) behind: bool,
 }
 
 /// The options of one family in one life.
@@ -268,12 +270,14 @@ impl Nature {
         ];
         let (compaction_style, num_levels) = styles[random.index(styles.len())];
         let order = if random.one_in(3) { Order::ReverseBytewise } else { Order::Bytewise };
-        Self { order, merging, merge_operator, compaction_style, num_levels }
+        // RocksDB supports it with universal compaction only.
+        let behind = num_levels == "5" && random.one_in(2);
+        Self { order, merging, merge_operator, compaction_style, num_levels, behind }
     }
 
     /// True if a compaction of all files leaves only visible entries.
     pub(super) fn drops_what_is_hidden(&self) -> bool {
-        self.compaction_style != "kCompactionStyleFIFO"
+        self.compaction_style != "kCompactionStyleFIFO" && !self.behind
     }
 
     /// Draws options of a family of this nature, consistent with the database's options and write
@@ -300,6 +304,7 @@ impl Nature {
         family.insert("merge_operator", self.merge_operator.into());
         family.insert("compaction_style", self.compaction_style.into());
         family.insert("num_levels", self.num_levels.into());
+        family.insert("cf_allow_ingest_behind", self.behind.to_string());
         let extractor = match prefix {
             None => "nullptr".into(),
             Some(Prefix::Fixed(n)) => format!("rocksdb.FixedPrefix.{n}"),

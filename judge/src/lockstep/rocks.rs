@@ -3,7 +3,7 @@
 
 use super::engine::{Answer, Change, Engine, Failure, Key, Op, Opening, Outcome, Policy, Read, copy_again};
 use super::follow::{self, RocksSecondary};
-use super::transfer;
+use super::{ingest, transfer};
 use crate::rocks::{options, said};
 use karst_testkit::Entry;
 use karst_testkit::script::Write;
@@ -616,6 +616,13 @@ impl Rocks {
                     let family = transfer::import_rocks(self.db, (name, options), from, *export)?;
                     self.families.insert(*number, family);
                     Ok(Answer::Done)
+                }
+                Op::WriteFile { number, options, entries, .. } => {
+                    done(ingest::write_rocks(options, &ingest::path(&self.directories[1], *number), entries))
+                }
+                Op::Ingest { family, number, ways, swapped, .. } => {
+                    let file = ingest::path(&self.directories[usize::from(!*swapped)], *number);
+                    done(ingest::ingest_rocks(self.db, self.families[family], &file, *ways))
                 }
                 Op::Settle => self.settle(),
                 Op::Property { family, name } => Ok(self.property(*family, name)),

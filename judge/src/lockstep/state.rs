@@ -4,7 +4,9 @@
 //! iterator are shared until they change.
 
 use super::engine::{Answer, Change, Failure, Key, Op, Read};
+use super::karst::is_range;
 use super::options::{FamilyChoice, Nature};
+use karst_testkit::Entry;
 use karst_testkit::model::{ModelCursor, ModelFamily, Prefix};
 use karst_testkit::script::Write;
 use karst_testkit::subject::{Cursor, Move, ReadSettings};
@@ -117,6 +119,15 @@ pub(super) struct Secondary {
     contents: Contents,
 }
 
+/// Entries of a family that were ingested behind all others, and all changes in front of them.
+#[derive(Default)]
+struct Behind {
+    entries: Vec<Entry>,
+    /// First and last keys of the files, which never overlap.
+    files: Vec<[Vec<u8>; 2]>,
+    changes: Vec<Change>,
+}
+
 /// The state of the database.
 #[derive(Default)]
 pub(super) struct State {
@@ -126,6 +137,10 @@ pub(super) struct State {
     pub(super) iterators: BTreeMap<usize, Iterating>,
     pub(super) transactions: BTreeMap<usize, InTransaction>,
     pub(super) secondary: Option<Secondary>,
+    /// Families of which files may be ingested behind all entries.
+    behind: BTreeMap<usize, Behind>,
+    /// For each snapshot the number of changes that such families had when it was taken.
+    changes: BTreeMap<usize, BTreeMap<usize, usize>>,
 }
 
 fn failed(kind: &'static str) -> Answer {
@@ -141,6 +156,9 @@ impl State {
             prefix: choice.prefix,
             entries: Vec::new(),
         }));
+        if nature.behind {
+            self.behind.insert(self.families.len(), Behind::default());
+        }
         let blobs = choice.has_blobs();
         self.families.push(Family { name, nature, dropped: false, gone: false, blobs, choice });
         self.families.len() - 1
@@ -165,6 +183,7 @@ impl State {
     pub(super) fn reopen(&mut self, choices: Vec<(usize, FamilyChoice)>) {
         self.iterators.clear();
         self.snapshots.clear();
+        self.changes.clear();
         self.secondary = None;
         self.families.iter_mut().for_each(|family| family.gone = family.dropped);
         self.transactions.retain(|_, transaction| transaction.prepared);
@@ -267,6 +286,9 @@ impl State {
                 failed("invalid argument")
             }
             Op::ReadSecondary { family, keys } => self.read_secondary(*family, keys),
+            Op::Ingest { family, entries, ways, .. } if ways.behind && self.is_behind(*family, entries) => {
+                failed("invalid argument")
+            }
             Op::DropFamily { number: 0 } => failed("invalid argument"),
             Op::SetOptions { name, value, .. } => {
                 let wrong = ["no_such_option", "num_levels"].contains(&&**name) || value == "many";
@@ -300,8 +322,58 @@ impl State {
         }
     }
 
+    /// True if a file of these entries overlaps one that was ingested behind all others.
+    fn is_behind(&self, family: usize, entries: &[Change]) -> bool {
+        let (order, [first, last]) = (self.families[family].nature.order, ends(entries));
+        let overlaps = |file: &[Vec<u8>; 2]| {
+            order.compare(&file[0], last).is_le() && order.compare(first, &file[1]).is_le()
+        };
+        self.behind[&family].files.iter().any(overlaps)
+    }
+
+    /// Adds entries below all others, also in snapshots.
+    fn ingest_behind(&mut self, family: usize, entries: &[Change]) {
+        let added =
+            entries.iter().filter_map(|entry| Some((entry.key().to_vec(), self.changed(None, entry)?)));
+        let added: Vec<Entry> = added.collect();
+        let behind = self.behind.get_mut(&family).expect("it is of such a nature");
+        behind.entries.extend(added);
+        behind.files.push(ends(entries).map(<[u8]>::to_vec));
+        let behind = &self.behind[&family];
+        let now = self.replayed(family, &behind.entries, &behind.changes);
+        let mut before = Vec::new();
+        for (number, counts) in &self.changes {
+            if let Some(count) = counts.get(&family) {
+                before.push((*number, self.replayed(family, &behind.entries, &behind.changes[..*count])));
+            }
+        }
+        self.contents[family] = Arc::new(now);
+        for (number, contents) in before {
+            self.snapshots.get_mut(&number).expect("it is held")[family] = Arc::new(contents);
+        }
+    }
+
+    /// Returns a family with these entries after these changes.
+    fn replayed(&self, family: usize, entries: &[Entry], changes: &[Change]) -> ModelFamily {
+        let mut contents = ModelFamily { entries: Vec::new(), ..(*self.contents[family]).clone() };
+        entries.iter().for_each(|(key, value)| contents.set(key, Some(value.clone())));
+        changes.iter().for_each(|change| self.change_in(&mut contents, change));
+        contents
+    }
+
+    fn change_in(&self, contents: &mut ModelFamily, change: &Change) {
+        if let Change::Plain(Write::DeleteRange { begin, end, .. }) = change {
+            return contents.remove_range(begin, end);
+        }
+        let value = self.changed(contents.find(change.key()).map(<[u8]>::to_vec), change);
+        contents.set(change.key(), value);
+    }
+
     fn change(&mut self, change: &Change) {
         let family = change.family();
+        if let Some(behind) = self.behind.get_mut(&family) {
+            behind.changes.push(change.clone());
+        }
         if let Change::Plain(Write::DeleteRange { begin, end, .. }) = change {
             Arc::make_mut(&mut self.contents[family]).remove_range(begin, end);
             return;
@@ -332,8 +404,21 @@ impl State {
                 self.iterators.insert(*number, iterating);
             }
             Op::CloseIterator { number } => drop(self.iterators.remove(number)),
-            Op::Snapshot { number } => drop(self.snapshots.insert(*number, self.contents.clone())),
-            Op::Release { number } => drop(self.snapshots.remove(number)),
+            Op::Snapshot { number } => {
+                self.snapshots.insert(*number, self.contents.clone());
+                let changes = self.behind.iter().map(|(family, behind)| (*family, behind.changes.len()));
+                self.changes.insert(*number, changes.collect());
+            }
+            Op::Release { number } => {
+                self.snapshots.remove(number);
+                self.changes.remove(number);
+            }
+            Op::Ingest { family, entries, ways, .. } if ways.behind => self.ingest_behind(*family, entries),
+            // The ranges of a file delete none of its entries.
+            Op::Ingest { entries, .. } => {
+                let (ranges, others): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| is_range(entry));
+                ranges.into_iter().chain(others).for_each(|change| self.change(change));
+            }
             Op::DropFamily { number } => self.families[*number].dropped = true,
             Op::SetOptions { family, name, value } if name == "enable_blob_files" => {
                 self.families[*family].blobs |= value == "true";
@@ -384,4 +469,9 @@ impl State {
             _ => {}
         }
     }
+}
+
+/// First and last key of ascending entries without ranges.
+fn ends(entries: &[Change]) -> [&[u8]; 2] {
+    [entries[0].key(), entries[entries.len() - 1].key()]
 }
