@@ -358,6 +358,10 @@ impl Draw {
     /// them RocksDB may give a file the number 0 there, and then takes none behind it any more.
     fn ingest(&mut self, state: &State, family: usize) -> Option<Op> {
         let nature = state.families[family].nature.clone();
+        // Snapshots older than the family would show entries behind all others, too.
+        if nature.behind && state.snapshots.values().any(|families| families.len() <= family) {
+            return None;
+        }
         let mut entries: Vec<Change> = Vec::new();
         // A few keys that are near each other, because files behind all entries must not overlap.
         let most = if nature.behind { 6 } else { 30 };
