@@ -120,9 +120,9 @@ impl Connection<'_> {
         let waiter = waiting.waiter();
         loop {
             self.take_mail();
-            if self.out.len() > 0 && waiter.set_busy(true) {
+            if self.out.len() > 0 && waiter.set_busy() {
                 let sent = self.send().await;
-                waiter.set_busy(false);
+                waiter.set_idle();
                 sent?;
             }
             if client.end.is_rung() {

@@ -9,15 +9,15 @@
 //! - A waiter comes under the stripes of its keys, after it has found nothing there. A commit
 //!   signals under the stripes too, so no write of a key is missed.
 //! - A commit's [`Served`] is over when nobody holds a signal of that commit any more: its waiters
-//!   have taken what they could. A waiter that does not try at once, because its client takes bytes
-//!   slowly, is signalled and not waited for.
+//!   have taken what they could. A waiter whose client takes bytes slowly is passed over, and looks
+//!   by itself afterwards, so that it keeps neither the commit nor those behind it waiting.
 //!
 //! Lock order: the queues, the signals of a waiter. Both are held for single operations.
 
 use super::{Key, Store};
 use event_listener::Event;
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -39,16 +39,18 @@ struct Slot {
 #[derive(Default)]
 struct Signals {
     given: Vec<Signal>,
-    /// The waiter will not try at once.
+    /// The waiter will not try at once: signals are for those behind it.
     is_busy: bool,
+    /// A signal was not given because of that.
+    has_missed: bool,
 }
 
 /// The notice that a key was written.
 #[derive(Clone)]
 pub(crate) struct Signal {
     pub(crate) key: Key,
-    /// Kept so that the commit waits; `None` if it does not.
-    token: Option<Arc<Token>>,
+    /// Kept so that the commit waits; `None` if the waiter looks by itself.
+    _token: Option<Arc<Token>>,
 }
 
 /// Shared by all signals of one commit.
@@ -92,14 +94,17 @@ impl Served {
 }
 
 impl Slot {
-    fn give(&self, mut signal: Signal) {
+    /// Gives a signal, and returns true, unless the waiter is busy.
+    fn give(&self, signal: &Signal) -> bool {
         let mut signals = self.signals.lock();
         if signals.is_busy {
-            signal.token = None;
+            signals.has_missed = true;
+            return false;
         }
-        signals.given.push(signal);
+        signals.given.push(signal.clone());
         drop(signals);
         self.event.notify(usize::MAX);
+        true
     }
 
     fn has(&self, key: &Key) -> bool {
@@ -116,16 +121,19 @@ impl Waiters {
             return served;
         }
         let queues = self.queues.lock();
-        let mut token = None;
+        let (mut token, mut seen) = (None, BTreeSet::new());
         for key in written {
-            if let Some(first) = queues.get(key).and_then(VecDeque::front) {
-                let token = token.get_or_insert_with(|| {
-                    let over = Arc::<Over>::default();
-                    served.0.push(over.clone());
-                    Arc::new(Token(over))
-                });
-                first.give(Signal { key: key.clone(), token: Some(token.clone()) });
+            let Some(queue) = queues.get(key) else { continue };
+            if !seen.insert(key) {
+                continue;
             }
+            let token = token.get_or_insert_with(|| {
+                let over = Arc::<Over>::default();
+                served.0.push(over.clone());
+                Arc::new(Token(over))
+            });
+            let signal = Signal { key: key.clone(), _token: Some(token.clone()) };
+            let _is_given = queue.iter().any(|slot| slot.give(&signal));
         }
         served
     }
@@ -172,14 +180,12 @@ impl Waiters {
         slot
     }
 
-    /// Gives a signal to the waiter behind `slot` in the queue of the signal's key.
-    fn pass(&self, slot: &Arc<Slot>, signal: Signal) {
+    /// Gives a signal to the next waiter behind `slot` in the queue of the signal's key.
+    fn pass(&self, slot: &Arc<Slot>, signal: &Signal) {
         let queues = self.queues.lock();
         let Some(queue) = queues.get(&signal.key) else { return };
-        let mut behind = queue.iter().skip_while(|other| !Arc::ptr_eq(other, slot));
-        if let Some(next) = behind.nth(1) {
-            next.give(signal);
-        }
+        let mut behind = queue.iter().skip_while(|other| !Arc::ptr_eq(other, slot)).skip(1);
+        let _is_given = behind.any(|next| next.give(signal));
     }
 
     fn remove(&self, slot: &Arc<Slot>, keys: &[Key]) {
@@ -233,15 +239,26 @@ impl Waiter {
 
     /// Gives a signal to the next waiter for its key.
     pub(crate) fn pass(&self, signal: &Signal) {
-        self.store.0.waiters.pass(&self.slot, signal.clone());
+        self.store.0.waiters.pass(&self.slot, signal);
     }
 
-    /// Says that it will not try at once when it is signalled, or that it will again. Returns false
-    /// if it is signalled already.
-    pub(crate) fn set_busy(&self, is_busy: bool) -> bool {
+    /// Says that it will not try at once when a key is written, so that those behind it are
+    /// signalled. Returns false if it is signalled already.
+    pub(crate) fn set_busy(&self) -> bool {
         let mut signals = self.slot.signals.lock();
-        signals.is_busy = is_busy && signals.given.is_empty();
-        signals.given.is_empty()
+        signals.is_busy = signals.given.is_empty();
+        signals.is_busy
+    }
+
+    /// Ends what [`set_busy`](Self::set_busy) began. It is signalled if a key was written
+    /// meanwhile.
+    pub(crate) fn set_idle(&self) {
+        let mut signals = self.slot.signals.lock();
+        signals.is_busy = false;
+        if std::mem::take(&mut signals.has_missed) {
+            let missed = self.keys.iter().map(|key| Signal { key: key.clone(), _token: None });
+            signals.given.extend(missed);
+        }
     }
 }
 
@@ -251,11 +268,11 @@ impl Drop for Waiter {
             self.pass(&signal);
         }
         self.store.0.waiters.remove(&self.slot, &self.keys);
-        // One that was given meanwhile: the queue's next one is its first now.
+        // One that was given meanwhile is for those that are left.
         for signal in self.take() {
             let queues = self.store.0.waiters.queues.lock();
-            if let Some(first) = queues.get(&signal.key).and_then(VecDeque::front) {
-                first.give(signal);
+            if let Some(queue) = queues.get(&signal.key) {
+                let _is_given = queue.iter().any(|slot| slot.give(&signal));
             }
         }
     }

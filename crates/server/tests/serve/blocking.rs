@@ -256,6 +256,32 @@ fn messages_come_to_a_client_that_waits() {
 }
 
 #[test]
+fn a_client_that_waits_and_takes_nothing_keeps_nobody_waiting() {
+    let served = Served::start();
+    let (mut slow, mut other, mut pusher) = (served.client(), served.client(), served.client());
+    slow.line("HELLO 3");
+    slow.check(&[("SUBSCRIBE a", "(\"subscribe\" \"a\" :1)")]);
+    send(&mut slow, "BLPOP l 0");
+    blocked(&mut pusher, 1);
+    // More than the sockets take.
+    let message = "x".repeat(300_000);
+    (0..80).for_each(|_| assert_eq!(pusher.call(&["PUBLISH", "a", &message]).integer(), 1));
+    send(&mut other, "BLPOP l 0");
+    blocked(&mut pusher, 2);
+    // One of them is for the other client, in whichever order.
+    pusher.check(&[("RPUSH l x", ":1")]);
+    pusher.line("RPUSH l y");
+    let one = other.reply().expect("an element").to_string();
+    let rest = if one == "[\"l\" \"x\"]" { "[\"l\" \"y\"]" } else { "[\"l\" \"x\"]" };
+    let mut found = 0;
+    for _ in 0..81 {
+        found += usize::from(slow.reply().expect("a message or the element").to_string() == rest);
+    }
+    assert_eq!(found, 1);
+    pusher.check(&[("LLEN l", ":0")]);
+}
+
+#[test]
 fn a_server_that_stops_ends_those_who_wait() {
     let mut served = Served::start();
     let (mut waiter, mut other) = (served.client(), served.client());
