@@ -9,6 +9,7 @@
 //! | `resp` | requests from bytes, replies to bytes |
 //! | `wrong` | error replies |
 //! | `numbers`, `pattern` | numbers and patterns in arguments |
+//! | `geohash` | positions on the earth as scores |
 //! | `hyperloglog` | estimates of numbers of elements, and their bytes |
 //! | `rdb` | values as DUMP and RESTORE have them |
 //! | `store` | keys, types, expiry and elements over KarstDB |
@@ -25,6 +26,7 @@
 #[allow(dead_code)]
 mod commands;
 mod connection;
+mod geohash;
 mod hyperloglog;
 mod numbers;
 mod pattern;

@@ -54,6 +54,11 @@ pub(crate) fn float_text(number: f64) -> String {
     format!("{sign}{}", decimal_text(&digits, exponent))
 }
 
+/// Returns the text of a number with up to 17 digits behind the point, without trailing zeros.
+pub(crate) fn long_text(number: f64) -> String {
+    without_trailing_zeros(&format!("{number:.FRACTION_DIGITS$}")).to_owned()
+}
+
 /// Text of a positive number that is the digits, with a point behind the first, times ten to the
 /// power of `exponent`.
 fn decimal_text(digits: &str, exponent: i32) -> String {

@@ -1,11 +1,9 @@
 //! Handlers by the numbers of their commands.
 
 use super::table::{Id, for_each_command};
-use super::{
-    Call, bits, blocking, connection, dump, hashes, hyperloglogs, keys, lcs, lists, pubsub, server, sets,
-    sort, strings, transactions,
-};
-use super::{watching, zset_algebra, zset_ranges, zsets};
+use super::{Call, bits, blocking, connection, dump, hashes, hyperloglogs, keys, lcs, lists, pubsub, server, sets, sort, strings, transactions, transactions};
+use super::{geo, zset_algebra, zset_ranges, zsets, };
+use super::{watching};
 use crate::wrong::Wrong;
 
 /// Makes the `match` that runs a handler, from the rows of the table.

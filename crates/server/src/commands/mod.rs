@@ -19,6 +19,7 @@ mod containers;
 mod dispatch;
 mod dump;
 mod exec;
+mod geo;
 mod gets;
 mod hashes;
 mod hyperloglogs;

@@ -226,14 +226,17 @@ fn describe(call: &mut Call<'_>, spec: &Spec) {
     let out = &mut *call.out;
     let (first, last, step) = match spec.keys {
         Keys::Range(first, last, step) => (first as i64, last as i64, step as i64),
-        Keys::Sort | Keys::FirstAndCounted => (1, 1, 1),
+        Keys::Sort | Keys::FirstAndCounted | Keys::FirstAndStored => (1, 1, 1),
         Keys::None | Keys::All | Keys::Counted(_) => (0, 0, 0),
     };
     out.array(10);
     out.bulk(spec.name);
     out.integer(spec.arity.into());
     let mut flags = spec.flags.names();
-    if matches!(spec.keys, Keys::Counted(_) | Keys::Sort | Keys::FirstAndCounted) {
+    if matches!(
+        spec.keys,
+        Keys::Counted(_) | Keys::Sort | Keys::FirstAndCounted | Keys::FirstAndStored
+    ) {
         flags.push("movablekeys");
     }
     out.set(flags.len());

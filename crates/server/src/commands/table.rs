@@ -75,6 +75,8 @@ pub(crate) enum Keys {
     Sort,
     /// The first argument, and those that the second one counts as [`Keys::Counted`] does.
     FirstAndCounted,
+    /// The first argument, and those behind STORE and STOREDIST.
+    FirstAndStored,
     /// Any key of any database.
     All,
 }
@@ -111,6 +113,15 @@ impl Spec {
             }
             Keys::Counted(at) => counted(args, at).collect(),
             Keys::FirstAndCounted => std::iter::once(1).chain(counted(args, 2)).collect(),
+            Keys::FirstAndStored => {
+                let is_store = |at: &usize| {
+                    let word = args.get(at - 1);
+                    word.is_some_and(|it| {
+                        it.eq_ignore_ascii_case(b"store") || it.eq_ignore_ascii_case(b"storedist")
+                    })
+                };
+                std::iter::once(1).chain((2..args.len()).filter(is_store)).collect()
+            }
             Keys::Sort => std::iter::once(1).chain(sort_target(args)).collect(),
         }
     }
@@ -389,6 +400,18 @@ macro_rules! for_each_command {
             ZUnion "zunion" -3 (READONLY) Keys::Counted(1) => zset_algebra::union;
             ZUnionStore "zunionstore" -4 (WRITE DENY_OOM) Keys::FirstAndCounted => zset_algebra::union_store;
 
+            // Positions.
+            GeoAdd "geoadd" -5 (WRITE DENY_OOM) ONE => geo::add;
+            GeoDist "geodist" -4 (READONLY) ONE => geo::distance;
+            GeoHash "geohash" -2 (READONLY) ONE => geo::hash;
+            GeoPos "geopos" -2 (READONLY) ONE => geo::get;
+            GeoRadius "georadius" -6 (WRITE DENY_OOM) Keys::FirstAndStored => geo::radius;
+            GeoRadiusByMember "georadiusbymember" -5 (WRITE DENY_OOM) Keys::FirstAndStored => geo::radius_by_member;
+            GeoRadiusByMemberRo "georadiusbymember_ro" -5 (READONLY) ONE => geo::radius_by_member_read_only;
+            GeoRadiusRo "georadius_ro" -6 (READONLY) ONE => geo::radius_read_only;
+            GeoSearch "geosearch" -7 (READONLY) ONE => geo::search_area;
+            GeoSearchStore "geosearchstore" -8 (WRITE DENY_OOM) TWO => geo::search_and_store;
+
             // Transactions.
             Discard "discard" 1 (FAST AT_ONCE) NONE => transactions::discard;
             Exec "exec" 1 (AT_ONCE) NONE => transactions::exec_without_multi;
@@ -471,6 +494,7 @@ mod tests {
         assert_eq!(positions("object help"), [0; 0]);
         assert_eq!(positions("zunionstore to 2 a b weights 1 2"), [1, 3, 4]);
         assert_eq!(positions("zdiffstore to 5 a"), [1, 3]);
+        assert_eq!(positions("georadius a 1 2 3 m asc STORE b"), [1, 8]);
         let counted = Spec { keys: Keys::Counted(1), ..TABLE.iter().map(|s| Spec { ..*s }).next().unwrap() };
         assert_eq!(counted.key_positions(&words("sintercard 2 a b limit 3")), [2, 3]);
         assert_eq!(counted.key_positions(&words("sintercard 9 a")), [2]);

@@ -185,12 +185,13 @@ pub(super) async fn reverse_by_name(call: &mut Call<'_>) -> Result<(), Wrong> {
 pub(super) async fn store(call: &mut Call<'_>) -> Result<(), Wrong> {
     let query = Query::parse(call, Form { stores: true, ..ANY })?;
     let found = query.read(call.access, &call.key(2)).await?;
-    replace(call, &found).await
+    replace(call, 1, &found).await
 }
 
-/// Puts members in place of the first key's value of any type, and replies with their number.
-pub(super) async fn replace(call: &mut Call<'_>, members: &[Scored]) -> Result<(), Wrong> {
-    let to = call.key(1);
+/// Puts members in place of the value of any type of the key that an argument names, and replies
+/// with their number.
+pub(super) async fn replace(call: &mut Call<'_>, at: usize, members: &[Scored]) -> Result<(), Wrong> {
+    let to = call.key(at);
     call.access.delete(&to).await?;
     call.access.put_scores(&to, members, ScoreRule::default()).await?;
     call.out.count(members.len());

@@ -37,21 +37,21 @@ pub(super) async fn reply_scored(out: &mut Encoder, found: &[Scored], with_score
     }
 }
 
-/// Options of ZADD.
+/// Options of ZADD and GEOADD.
 #[derive(Debug, Default, PartialEq)]
-struct AddOptions {
-    nx: bool,
-    xx: bool,
+pub(super) struct AddOptions {
+    pub(super) nx: bool,
+    pub(super) xx: bool,
     gt: bool,
     lt: bool,
-    ch: bool,
+    pub(super) ch: bool,
     incr: bool,
 }
 
 impl AddOptions {
     /// Parses the options from the second argument on. Returns them with the number of the argument
     /// behind them.
-    fn parse(args: &[Vec<u8>]) -> (Self, usize) {
+    pub(super) fn parse(args: &[Vec<u8>]) -> (Self, usize) {
         let (mut options, mut at) = (Self::default(), 2);
         for argument in args.iter().skip(2) {
             let option = match argument.to_ascii_lowercase().as_slice() {
@@ -69,8 +69,13 @@ impl AddOptions {
         (options, at)
     }
 
+    /// True for options that GEOADD does not have.
+    pub(super) fn are_of_scores(&self) -> bool {
+        self.gt || self.lt || self.incr
+    }
+
     /// Checks the options for this number of pairs. Returns the rule that they make.
-    fn rule(&self, pairs: usize) -> Result<ScoreRule, Wrong> {
+    pub(super) fn rule(&self, pairs: usize) -> Result<ScoreRule, Wrong> {
         if self.nx && self.xx {
             return Err(Wrong::err("XX and NX options at the same time are not compatible"));
         }

@@ -4,7 +4,7 @@
 //! Invariant: an aggregate's announced number of elements is what follows; handlers know it before
 //! they begin one. Types that RESP2 does not have are sent as Redis sends them.
 
-use crate::numbers::float_text;
+use crate::numbers::{float_text, long_text};
 use crate::wrong::Wrong;
 use std::fmt::Write as _;
 
@@ -211,6 +211,14 @@ impl Encoder {
         match self.is_three() {
             true => self.line(b',', &float_text(number)),
             false => self.bulk(float_text(number)),
+        }
+    }
+
+    /// A floating-point number without exponent. RESP2: its text as a string.
+    pub(crate) fn long_double(&mut self, number: f64) {
+        match self.is_three() {
+            true => self.line(b',', &long_text(number)),
+            false => self.bulk(long_text(number)),
         }
     }
 

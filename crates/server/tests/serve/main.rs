@@ -7,6 +7,7 @@ mod blocking;
 mod client;
 mod connections;
 mod dump;
+mod geo;
 mod hashes;
 mod hostile;
 mod hyperloglogs;

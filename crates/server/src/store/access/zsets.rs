@@ -168,6 +168,28 @@ impl Access {
         }
     }
 
+    /// Calls `each` with the members whose scores are in a range, in their order, until it returns
+    /// false. Returns false then.
+    pub(crate) async fn visit_scores(
+        &self,
+        key: &Key,
+        scores: Range<f64>,
+        mut each: impl FnMut(&[u8], f64) -> bool,
+    ) -> Result<bool, Wrong> {
+        let Some(set) = self.collection(key, SORTED).await? else { return Ok(true) };
+        let range = SortedRange::Scores(Bound::Included(scores.start), Bound::Excluded(scores.end));
+        let walk = self.walk_sorted(range.limits(set.version), Side::Left).await?;
+        let Some(mut walk) = walk else { return Ok(true) };
+        while let Some((key, value)) = walk.entry() {
+            let (member, score) = split_scored(key, value)?;
+            if !each(member, score) {
+                return Ok(false);
+            }
+            walk.next().await?;
+        }
+        Ok(true)
+    }
+
     /// Returns the members with these ranks, in the order of their scores.
     pub(crate) async fn sorted_ranks(&self, key: &Key, ranks: Range<u64>) -> Result<Vec<Scored>, Wrong> {
         match self.collection(key, SORTED).await? {
