@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(super) const REDIS_VERSION: &str = "7.2.4";
 
 /// The one user that there is.
-const USER: &[u8] = b"default";
+pub(super) const USER: &[u8] = b"default";
 
 pub(super) async fn ping(call: &mut Call<'_>) -> Result<(), Wrong> {
     let is_subscribed = call.session.client.is_subscribed() && call.session.protocol() == Protocol::Two;
@@ -185,6 +185,9 @@ pub(super) async fn client(call: &mut Call<'_>) -> Result<(), Wrong> {
             call.server.pause().end();
             call.out.ok();
         }
+        ("trackinginfo", 2) => tracking_info(call),
+        // No connection gets the invalidations of another, because none is tracked.
+        ("getredir", 2) => call.out.integer(-1),
         ("help", _) => containers::help(call, Id::Client),
         _ => return Err(Wrong::syntax()),
     }
@@ -284,6 +287,19 @@ fn list(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
+/// TRACKINGINFO: tracking is off.
+fn tracking_info(call: &mut Call<'_>) {
+    let out = &mut *call.out;
+    out.map(3);
+    out.bulk("flags");
+    out.set(1);
+    out.bulk("off");
+    out.bulk("redirect");
+    out.integer(-1);
+    out.bulk("prefixes");
+    out.array(0);
+}
+
 fn kill(call: &mut Call<'_>) -> Result<(), Wrong> {
     let end = |client: &Arc<Client>| match client.id == call.session.client.id {
         // It gets the reply first.
@@ -309,7 +325,11 @@ fn kill(call: &mut Call<'_>) -> Result<(), Wrong> {
             }
             "addr" => chosen.retain(|client| address(client) == *value),
             "laddr" => chosen.retain(|client| client.local.to_string().as_bytes() == value),
-            "user" => chosen.retain(|_| value == USER),
+            "user" if value != USER => {
+                let user = quoted(value, QUOTED_AT_MOST);
+                return Err(Wrong::err(format_args!("No such user '{user}'")));
+            }
+            "user" => {}
             "type" => match &*call.word(at + 1) {
                 "normal" => chosen.retain(|client| !client.is_subscribed()),
                 "pubsub" => chosen.retain(|client| client.is_subscribed()),

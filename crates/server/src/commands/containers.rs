@@ -1,19 +1,31 @@
-//! Commands of which each argument behind the name is a command of its own: CLIENT, COMMAND,
-//! CONFIG, OBJECT, PUBSUB and SLOWLOG. Their subcommands, with arity and help.
+//! Commands of which each argument behind the name is a command of its own: ACL, CLIENT, COMMAND,
+//! CONFIG, FUNCTION, MEMORY, MODULE, OBJECT, PUBSUB and SLOWLOG. Their subcommands, with arity and
+//! help.
 //!
 //! A subcommand that is unknown or has another number of arguments is refused before its handler
 //! runs, so that EXEC refuses a transaction with it.
 
-use super::table::{Id, Spec};
+use super::table::{Id, Spec, find};
 use super::{Call, QUOTED_AT_MOST, lower, quoted};
 use crate::wrong::Wrong;
 
 /// A subcommand: name, arity as in the table of commands (both names count), its other arguments
 /// and a sentence for HELP.
-type Sub = (&'static str, i8, &'static str, &'static str);
+pub(super) type Sub = (&'static str, i8, &'static str, &'static str);
+
+const ACL: &[Sub] = &[
+    ("cat", -2, "[<category>]", "Return the categories, or the commands of one."),
+    ("dryrun", -4, "<user> <command> [<arg> ...]", "Return OK if a user may carry out a command."),
+    ("genpass", -2, "[<bits>]", "Return random hexadecimal digits."),
+    ("getuser", 3, "<user>", "Return the rights of a user."),
+    ("list", 2, "", "Return the rights of all users."),
+    ("users", 2, "", "Return the names of all users."),
+    ("whoami", 2, "", "Return the user of the connection."),
+];
 
 const CLIENT: &[Sub] = &[
     ("getname", 2, "", "Return the name of the connection."),
+    ("getredir", 2, "", "Return -1; no connection is tracked."),
     ("id", 2, "", "Return the number of the connection."),
     ("info", 2, "", "Return information about the connection."),
     (
@@ -32,14 +44,21 @@ const CLIENT: &[Sub] = &[
     ("unblock", -3, "<id> [TIMEOUT|ERROR]", "End the wait of a connection's command."),
     ("unpause", 2, "", "End the pause."),
     ("tracking", -3, "OFF", "Accepted; ON is not served."),
+    ("trackinginfo", 2, "", "Return that tracking is off."),
 ];
 
 const COMMAND: &[Sub] = &[
     ("count", 2, "", "Return the number of commands."),
     ("docs", -2, "[<name> [...]]", "Return an empty map."),
     ("getkeys", -3, "<command>", "Return the keys of a command."),
+    ("getkeysandflags", -3, "<command>", "Return the keys of a command with their flags."),
     ("info", -2, "[<name> [...]]", "Return details of commands."),
-    ("list", -2, "[FILTERBY PATTERN <pattern>]", "Return the names of commands."),
+    (
+        "list",
+        -2,
+        "[FILTERBY MODULE <name>|ACLCAT <category>|PATTERN <pattern>]",
+        "Return the names of commands.",
+    ),
 ];
 
 const CONFIG: &[Sub] = &[
@@ -47,6 +66,23 @@ const CONFIG: &[Sub] = &[
     ("resetstat", 2, "", "Reset the statistics of INFO."),
     ("rewrite", 2, "", "Refused; there is no configuration file."),
     ("set", -4, "<name> <value> [...]", "Change settings."),
+];
+
+const FUNCTION: &[Sub] = &[
+    ("delete", 3, "<library>", "Refused; there is no library."),
+    ("flush", -2, "[ASYNC|SYNC]", "Delete all libraries; there are none."),
+    ("kill", 2, "", "Refused; no function runs."),
+    ("list", -2, "[LIBRARYNAME <pattern>] [WITHCODE]", "Return an empty array."),
+];
+
+const MEMORY: &[Sub] =
+    &[("usage", -3, "<key> [SAMPLES <count>]", "Return an estimate of the bytes that a key takes.")];
+
+const MODULE: &[Sub] = &[
+    ("list", 2, "", "Return an empty array."),
+    ("load", -3, "<path> [<arg> ...]", "Refused; no module can be loaded."),
+    ("loadex", -3, "<path> [<option> ...]", "Refused; no module can be loaded."),
+    ("unload", 3, "<name>", "Refused; no module is loaded."),
 ];
 
 const OBJECT: &[Sub] = &[
@@ -71,16 +107,28 @@ const SLOW_LOG: &[Sub] = &[
 ];
 
 /// Subcommands of a command; none if it is no container.
-fn subcommands(id: Id) -> &'static [Sub] {
+pub(super) fn subcommands(id: Id) -> &'static [Sub] {
     match id {
+        Id::Acl => ACL,
         Id::Client => CLIENT,
         Id::Command => COMMAND,
         Id::Config => CONFIG,
+        Id::Function => FUNCTION,
+        Id::Memory => MEMORY,
+        Id::Module => MODULE,
         Id::Object => OBJECT,
         Id::PubSub => PUBSUB,
         Id::SlowLog => SLOW_LOG,
         _ => &[],
     }
+}
+
+/// Finds a subcommand by its full name, `config|get`, in any case.
+pub(super) fn find_sub(name: &[u8]) -> Option<(&'static Spec, &'static Sub)> {
+    let name = lower(name);
+    let (container, name) = name.split_once('|')?;
+    let spec = find(container.as_bytes())?;
+    Some((spec, subcommands(spec.id).iter().find(|(of, ..)| *of == name)?))
 }
 
 /// Checks the subcommand of a request.

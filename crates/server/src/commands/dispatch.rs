@@ -1,7 +1,7 @@
 //! Handlers by the numbers of their commands.
 
 use super::table::{Id, for_each_command};
-use super::{Call, bits, blocking, connection, dump, hashes, hyperloglogs, keys, lcs, lists, pubsub, server, sets, sort, strings, transactions, transactions};
+use super::{Call, absent, acl, bits, blocking, connection, dump, hashes, hyperloglogs, keys, lcs, lists, memory, pubsub, server, sets, sort, strings, transactions, transactions};
 use super::{geo, zset_algebra, zset_ranges, zsets, };
 use super::{watching};
 use crate::wrong::Wrong;

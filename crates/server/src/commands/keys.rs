@@ -3,18 +3,11 @@
 use super::collections::{SCAN_COUNT, cursor, scan_count};
 use super::pace::{KEYS_AT_ONCE, Pace};
 use super::table::{Id, database, target};
-use super::{Call, containers, quoted};
-use crate::numbers::{integer, integer_argument};
+use super::{Call, containers, encoding, quoted};
+use crate::numbers::integer_argument;
 use crate::pattern::Pattern;
 use crate::store::{Key, Kind, Millis};
 use crate::wrong::Wrong;
-
-/// Longest string that Redis keeps in one piece with its header, in bytes (`embstr`).
-const EMBEDDED_AT_MOST: usize = 44;
-/// Largest number of members of a sorted set that Redis keeps in one piece.
-const LISTED_AT_MOST: u64 = 128;
-/// Largest length of its members in bytes.
-const LISTED_BYTES_AT_MOST: usize = 64;
 
 pub(super) async fn del(call: &mut Call<'_>) -> Result<(), Wrong> {
     let (mut deleted, mut pace) = (0, Pace::default());
@@ -294,11 +287,12 @@ pub(super) async fn object(call: &mut Call<'_>) -> Result<(), Wrong> {
         "encoding" => {
             let encoding = match kind {
                 Kind::String => {
-                    call.access.string(&key).await?.map_or("raw", |value| string_encoding(&value))
+                    call.access.string(&key).await?.map_or("raw", |value| encoding::of_string(&value))
                 }
-                Kind::Hash | Kind::Set => "hashtable",
-                Kind::List => "quicklist",
-                Kind::SortedSet => sorted_encoding(call, &key).await?,
+                Kind::Hash => encoding::of_hash(call, &key).await?,
+                Kind::Set => encoding::of_set(call, &key).await?,
+                Kind::List => encoding::of_list(call, &key).await?,
+                Kind::SortedSet => encoding::of_sorted_set(call, &key).await?,
             };
             call.out.bulk(encoding);
         }
@@ -312,26 +306,6 @@ pub(super) async fn object(call: &mut Call<'_>) -> Result<(), Wrong> {
         }
     }
     Ok(())
-}
-
-/// Name of the form that Redis has for a sorted set; here all have one form.
-async fn sorted_encoding(call: &Call<'_>, key: &Key) -> Result<&'static str, Wrong> {
-    call.access.pin();
-    if call.access.length(key, Kind::SortedSet).await? > LISTED_AT_MOST {
-        return Ok("skiplist");
-    }
-    let members = call.access.all_elements(key, Kind::SortedSet).await?;
-    let is_long = members.iter().any(|(member, _)| member.len() > LISTED_BYTES_AT_MOST);
-    Ok(if is_long { "skiplist" } else { "listpack" })
-}
-
-/// Name of the form that Redis has for a string; here all strings have one form.
-fn string_encoding(value: &[u8]) -> &'static str {
-    match value.len() {
-        _ if integer(value).is_some() => "int",
-        ..=EMBEDDED_AT_MOST => "embstr",
-        _ => "raw",
-    }
 }
 
 #[cfg(test)]

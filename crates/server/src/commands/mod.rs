@@ -11,13 +11,18 @@
 //!
 //! A new command is a row of the table and a handler in the file of its group.
 
+mod absent;
+mod acl;
 mod bits;
 mod blocking;
+mod categories;
 mod collections;
 mod connection;
 mod containers;
+mod details;
 mod dispatch;
 mod dump;
+mod encoding;
 mod exec;
 mod geo;
 mod gets;
@@ -26,6 +31,7 @@ mod hyperloglogs;
 mod keys;
 mod lcs;
 mod lists;
+mod memory;
 mod pace;
 mod pubsub;
 mod server;

@@ -2,8 +2,8 @@
 
 use super::connection::REDIS_VERSION;
 use super::pace::Pace;
-use super::table::{Flags, Id, Keys, Spec, TABLE, find};
-use super::{Call, QUOTED_AT_MOST, containers, lower, quoted};
+use super::table::{Id, Keys, Spec, TABLE, find};
+use super::{Call, QUOTED_AT_MOST, categories, containers, details, lower, quoted};
 use crate::numbers::integer;
 use crate::pattern::Pattern;
 use crate::server::Space;
@@ -119,21 +119,50 @@ pub(super) async fn config(call: &mut Call<'_>) -> Result<(), Wrong> {
 
 /// All settings and their values: those that can be changed, and some that clients look at.
 fn values(call: &Call<'_>) -> Vec<(&'static str, String)> {
-    let address = call.session.client.local;
     let mut values = call.server.settings().values();
-    values.extend([
-        ("appendonly", "yes".to_owned()),
+    values.extend(fixed_values(call));
+    values
+}
+
+/// Fixed settings that Redis refuses to change too; the other fixed ones take their own value.
+const IMMUTABLE: &[&str] =
+    &["cluster-enabled", "daemonize", "databases", "io-threads", "replicaof", "slaveof"];
+
+/// Settings that cannot be changed, and their values.
+fn fixed_values(call: &Call<'_>) -> Vec<(&'static str, String)> {
+    let address = call.session.client.local;
+    let own = [
         ("bind", address.ip().to_string()),
         ("databases", call.server.store().databases().to_string()),
         ("dir", call.server.path().display().to_string()),
         ("io-threads", call.server.threads().to_string()),
-        ("maxmemory", "0".to_owned()),
-        ("maxmemory-policy", "noeviction".to_owned()),
         ("port", address.port().to_string()),
-        ("save", String::new()),
-        ("timeout", "0".to_owned()),
-    ]);
-    values
+    ];
+    let same = [
+        ("appendonly", "yes"),
+        ("cluster-enabled", "no"),
+        ("daemonize", "no"),
+        ("maxmemory", "0"),
+        ("maxmemory-policy", "noeviction"),
+        ("replicaof", ""),
+        ("save", ""),
+        ("slaveof", ""),
+        ("timeout", "0"),
+    ];
+    let same = same.map(|(name, value)| (name, value.to_owned()));
+    own.into_iter().chain(same).collect()
+}
+
+/// Checks a value for a setting that cannot be changed.
+///
+/// # Errors
+/// It is not the value that the setting has, or Redis does not take it either.
+fn check_fixed(name: &str, is: &str, value: &[u8]) -> Result<(), String> {
+    match value.eq_ignore_ascii_case(is.as_bytes()) {
+        _ if IMMUTABLE.contains(&name) => Err("can't set immutable config".to_owned()),
+        true => Ok(()),
+        false => Err(format!("the only value served is '{is}'")),
+    }
 }
 
 /// Sets all of the pairs or none.
@@ -143,25 +172,28 @@ fn set_config(call: &mut Call<'_>) -> Result<(), Wrong> {
     let failed = |name: &str, why: &str| {
         Wrong::err(format_args!("CONFIG SET failed (possibly related to argument '{name}') - {why}"))
     };
-    let mut seen = BTreeSet::new();
-    for (name, value) in pairs() {
+    let (mut seen, fixed) = (BTreeSet::new(), fixed_values(call));
+    let is_fixed = |name: &str| fixed.iter().find(|(known, _)| *known == name);
+    for (name, _) in pairs() {
         if !seen.insert(name.clone()) {
             return Err(failed(&name, "duplicate parameter"));
         }
-        match settings.check(&name, value) {
-            Ok(()) => {}
-            Err(Some(why)) => return Err(failed(&name, why)),
-            Err(None) if values(call).iter().any(|(known, _)| *known == name) => {
-                return Err(failed(&name, "can't set immutable config"));
+    }
+    for (name, value) in pairs() {
+        match (settings.check(&name, value), is_fixed(&name)) {
+            (Ok(()), _) => {}
+            (Err(Some(why)), _) => return Err(failed(&name, why)),
+            (Err(None), Some((_, is))) => {
+                check_fixed(&name, is, value).map_err(|why| failed(&name, &why))?;
             }
-            Err(None) => {
+            (Err(None), None) => {
                 let name = quoted(name.as_bytes(), QUOTED_AT_MOST);
                 let what = "Unknown option or number of arguments for CONFIG SET";
                 return Err(Wrong::err(format_args!("{what} - '{name}'")));
             }
         }
     }
-    for (name, value) in pairs() {
+    for (name, value) in pairs().filter(|(name, _)| is_fixed(name).is_none()) {
         if let Err(why) = settings.set(&name, value) {
             return Err(failed(&name, why.unwrap_or_default()));
         }
@@ -185,36 +217,21 @@ pub(super) async fn command(call: &mut Call<'_>) -> Result<(), Wrong> {
             let names = &call.args[2..];
             call.out.array(names.len());
             for name in names {
-                match find(name) {
-                    Some(spec) => describe(call, spec),
-                    None => call.out.null_array(),
+                match (find(name), containers::find_sub(name)) {
+                    (Some(spec), _) => describe(call, spec),
+                    (None, Some((spec, sub))) => details::describe_sub(call.out, spec, sub),
+                    (None, None) => call.out.null_array(),
                 }
             }
         }
         ("docs", _) => call.out.map(0),
-        ("list", 2) => {
-            call.out.array(TABLE.len());
-            TABLE.iter().for_each(|spec| call.out.bulk(spec.name));
-        }
-        ("list", 5) if call.is(2, "filterby") && call.is(3, "pattern") => {
-            let mut found: Vec<&Spec> = TABLE.iter().collect();
-            Pattern::new(&call.args[4])?.retain(&mut found, |spec| spec.name.as_bytes()).await;
-            call.out.array(found.len());
-            found.iter().for_each(|spec| call.out.bulk(spec.name));
-        }
+        ("list", _) => details::list(call).await?,
         ("getkeys", 3..) => {
-            let of = &call.args[2..];
-            let spec = find(&of[0]).ok_or(Wrong::err("Invalid command specified"))?;
-            if !spec.takes(of.len()) {
-                return Err(Wrong::err("Invalid number of arguments specified for command"));
-            }
-            let positions = spec.key_positions(of);
-            if positions.is_empty() {
-                return Err(Wrong::err("The command has no key arguments"));
-            }
+            let (_, positions) = details::keys_of(&call.args[2..])?;
             call.out.array(positions.len());
-            positions.iter().for_each(|at| call.out.bulk(&of[*at]));
+            positions.iter().for_each(|at| call.out.bulk(&call.args[at + 2]));
         }
+        ("getkeysandflags", 3..) => details::keys_and_flags(call)?,
         ("help", _) => containers::help(call, Id::Command),
         _ => return Err(Wrong::syntax()),
     }
@@ -244,23 +261,10 @@ fn describe(call: &mut Call<'_>, spec: &Spec) {
     out.integer(first);
     out.integer(last);
     out.integer(step);
-    let categories = [
-        (Flags::WRITE, "@write"),
-        (Flags::READONLY, "@read"),
-        (Flags::ADMIN, "@admin"),
-        (Flags::FAST, "@fast"),
-        (Flags::PUBSUB, "@pubsub"),
-        (Flags::BLOCKING, "@blocking"),
-    ];
-    let mut categories: Vec<_> = categories.into_iter().filter(|(flag, _)| spec.flags.has(*flag)).collect();
-    if !spec.flags.has(Flags::FAST) {
-        categories.push((Flags::FAST, "@slow"));
-    }
+    let categories = categories::of(spec);
     out.set(categories.len());
-    categories.into_iter().for_each(|(_, name)| out.simple(name));
-    out.array(0);
-    out.array(0);
-    out.array(0);
+    categories.into_iter().for_each(|name| out.simple(&format!("@{name}")));
+    details::end(out, spec);
 }
 
 pub(super) async fn info(call: &mut Call<'_>) -> Result<(), Wrong> {

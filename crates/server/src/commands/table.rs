@@ -91,6 +91,8 @@ pub(crate) struct Spec {
     pub(crate) arity: i8,
     pub(crate) flags: Flags,
     pub(crate) keys: Keys,
+    /// File of its handler.
+    pub(crate) file: &'static str,
 }
 
 impl Spec {
@@ -222,15 +224,25 @@ macro_rules! for_each_command {
             Unsubscribe "unsubscribe" -1 (PUBSUB NO_SCRIPT) NONE => pubsub::unsubscribe;
 
             // The server.
+            Acl "acl" -2 (ADMIN) NONE => acl::acl;
+            Asking "asking" 1 (FAST) NONE => absent::cluster;
+            Cluster "cluster" -2 () NONE => absent::cluster;
             Command "command" -1 () NONE => server::command;
             Config "config" -2 (ADMIN) NONE => server::config;
             DbSize "dbsize" 1 (READONLY FAST) NONE => server::db_size;
             FlushAll "flushall" -1 (WRITE) Keys::All => server::flush_all;
             FlushDb "flushdb" -1 (WRITE) Keys::All => server::flush_db;
+            Function "function" -2 () NONE => absent::function;
             Info "info" -1 () NONE => server::info;
+            Memory "memory" -2 (READONLY) SECOND => memory::memory;
+            Module "module" -2 (ADMIN) NONE => absent::module;
             Monitor "monitor" 1 (ADMIN NO_SCRIPT) NONE => watching::monitor;
+            ReadOnly "readonly" 1 (FAST) NONE => absent::cluster;
+            ReadWrite "readwrite" 1 (FAST) NONE => absent::cluster;
+            ReplicaOf "replicaof" 3 (ADMIN) NONE => absent::replica_of;
             Role "role" 1 (FAST ADMIN) NONE => server::role;
             Shutdown "shutdown" -1 (ADMIN) NONE => server::shutdown;
+            SlaveOf "slaveof" 3 (ADMIN) NONE => absent::replica_of;
             SlowLog "slowlog" -2 (ADMIN) NONE => watching::slow_log;
             SwapDb "swapdb" 3 (WRITE FAST) Keys::All => server::swap_db;
             Time "time" 1 (FAST) NONE => server::time;
@@ -439,6 +451,7 @@ macro_rules! table {
             arity: $arity,
             flags: Flags(0)$(.and(Flags::$flag))*,
             keys: $keys,
+            file: stringify!($group),
         },)*];
     };
 }

@@ -7,6 +7,7 @@
 mod bell;
 mod client;
 mod clients;
+mod forms;
 mod mailbox;
 mod pause;
 mod pubsub;
@@ -18,6 +19,7 @@ mod subscriptions;
 pub(crate) use bell::Bell;
 pub(crate) use client::Client;
 pub(crate) use clients::Clients;
+pub(crate) use forms::Form;
 use pause::Pause;
 pub use settings::AppendSync;
 pub(crate) use settings::Settings;

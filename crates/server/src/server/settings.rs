@@ -2,6 +2,7 @@
 //!
 //! Lock: the mutexes of the password and of the limits of pushes, for a comparison or a copy.
 
+use super::forms::Forms;
 use super::mailbox::OutputLimit;
 use crate::numbers::integer;
 use crate::resp::Limits;
@@ -50,6 +51,7 @@ pub(crate) struct Settings {
     pubsub_limit: Mutex<OutputLimit>,
     slower_than: AtomicI64,
     slow_log_length: AtomicU64,
+    forms: Forms,
 }
 
 /// Settings that CONFIG SET changes, by Redis' names; others that CONFIG GET knows are fixed.
@@ -88,6 +90,7 @@ impl Settings {
             pubsub_limit: Mutex::default(),
             slower_than: AtomicI64::new(SLOWER_THAN),
             slow_log_length: AtomicU64::new(SLOW_LOG_LENGTH),
+            forms: Forms::default(),
         }
     }
 
@@ -109,6 +112,11 @@ impl Settings {
 
     pub(crate) fn max_clients(&self) -> usize {
         self.max_clients.load(Ordering::Relaxed) as usize
+    }
+
+    /// Calls `of` with the password.
+    pub(crate) fn with_password<T>(&self, of: impl FnOnce(&[u8]) -> T) -> T {
+        of(&self.password.lock())
     }
 
     /// Limits of requests of clients that have authenticated themselves.
@@ -147,6 +155,11 @@ impl Settings {
         usize::try_from(self.slow_log_length.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
+    /// Settings of the forms that OBJECT ENCODING names.
+    pub(crate) fn forms(&self) -> &Forms {
+        &self.forms
+    }
+
     /// Changeable settings and their values, for CONFIG GET.
     pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
         let limits = self.limits();
@@ -163,7 +176,9 @@ impl Settings {
             }
             _ => limits.request.to_string(),
         };
-        CHANGEABLE.map(|name| (name, value(name))).to_vec()
+        let mut values = CHANGEABLE.map(|name| (name, value(name))).to_vec();
+        values.extend(self.forms.values());
+        values
     }
 
     /// Sets one by its name.
@@ -241,7 +256,7 @@ impl Settings {
                 }
                 Ok(())
             }
-            _ => Err(None),
+            _ => self.forms.assign(name, value, does),
         }
     }
 }

@@ -121,10 +121,6 @@ fn settings_are_changed_together_or_not() {
              the following: everysec, always, no",
         ),
         ("CONFIG GET maxclients", "[\"maxclients\" \"77\"]"),
-        (
-            "CONFIG SET port 1",
-            "-ERR CONFIG SET failed (possibly related to argument 'port') - can't set immutable config",
-        ),
         ("CONFIG SET colour red", "-ERR Unknown option or number of arguments for CONFIG SET - 'colour'"),
         ("CONFIG RESETSTAT", "+OK"),
         (

@@ -12,7 +12,7 @@ fn elements_come_and_go_at_both_ends() {
         ("LRANGE l 0 -1", "[\"y\" \"x\" \"a\" \"b\"]"),
         ("LLEN l", ":4"),
         ("TYPE l", "+list"),
-        ("OBJECT ENCODING l", "\"quicklist\""),
+        ("OBJECT ENCODING l", "\"listpack\""),
         ("LPOP l", "\"y\""),
         ("RPOP l 2", "[\"b\" \"a\"]"),
         ("LPOP l 0", "[]"),

@@ -11,6 +11,7 @@ mod geo;
 mod hashes;
 mod hostile;
 mod hyperloglogs;
+mod introspection;
 mod keys;
 mod lifecycle;
 mod lists;
