@@ -20,7 +20,7 @@ pub(super) const UNITS: &[(&str, &str)] =
 
 /// Time limits of a file and of a test, in seconds.
 const LIMIT: Duration = Duration::from_secs(1_800);
-const TEST_LIMIT: &str = "--timeout=30";
+const TEST_LIMIT: &str = "--timeout=120";
 
 /// Downloads the sources and makes the environment, unless they are there. Returns the sources.
 fn source(root: &Path) -> Result<PathBuf> {
@@ -45,9 +45,9 @@ pub(super) fn run(root: &Path, file: &str, port: u16, log: &Path) -> Result<Outc
     let url = format!("redis://127.0.0.1:{port}/0");
     let mut command = Command::new(root.join("venv/bin/python"));
     command
-        .args(["-m", "pytest", file, "-o", "addopts=", "-p", "no:warnings", "-v", "--tb=short", "-rfE"])
+        .args(["-m", "pytest", file, "-o", "addopts=", "-p", "no:warnings", "-v", "--tb=line", "-rfE"])
         // The second URL is of a server with modules, which is tried at the beginning.
-        .args([TEST_LIMIT, "--redis-url", &url, "--redis-mod-url", &url])
+        .args([TEST_LIMIT, "-o", "timeout_func_only=true", "--redis-url", &url, "--redis-mod-url", &url])
         .env("COLUMNS", "300")
         .current_dir(&source);
     Ok(outcomes(file, &output(&mut command, log, LIMIT)?))

@@ -30,9 +30,10 @@ impl Program {
     }
 }
 
-/// A running server, killed when it is dropped.
+/// A running server, killed when it is dropped; its directory is then deleted.
 pub(super) struct Server {
     child: Child,
+    data: PathBuf,
     pub(super) port: u16,
 }
 
@@ -40,6 +41,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _may_have_ended = self.child.kill();
         let _is_known = self.child.wait();
+        let _may_be_missing = fs::remove_dir_all(&self.data);
     }
 }
 
@@ -59,14 +61,16 @@ pub(super) fn redis_version() -> Result<String> {
     version.map(str::to_owned).ok_or_else(|| wanted.to_owned())
 }
 
-/// Starts a server, with its output in `log`.
+/// Starts a server, with a directory of its own in `data` and its output in `log`.
 pub(super) fn start(program: &Program, data: &Path, log: &Path) -> Result<Server> {
-    let _may_be_missing = fs::remove_dir_all(data);
-    fs::create_dir_all(data).map_err(|e| failed(data, e))?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|e| format!("no free port: {e}"))?;
     let port = listener.local_addr().map_err(|e| format!("no free port: {e}"))?.port();
     drop(listener);
-    let dir = path_text(data)?;
+    // Named by the port, because another run may have a server at the same time.
+    let data = data.join(port.to_string());
+    let _may_be_missing = fs::remove_dir_all(&data);
+    fs::create_dir_all(&data).map_err(|e| failed(&data, e))?;
+    let dir = path_text(&data)?;
     let mut command = match program {
         Program::Karst(path) => {
             let mut command = Command::new(path);
@@ -88,7 +92,7 @@ pub(super) fn start(program: &Program, data: &Path, log: &Path) -> Result<Server
         .stderr(file)
         .spawn()
         .map_err(|e| format!("cannot run {command:?}: {e}"))?;
-    let (mut server, start) = (Server { child, port }, Instant::now());
+    let (mut server, start) = (Server { child, data: data.clone(), port }, Instant::now());
     while !answers(port) {
         let ended = server.child.try_wait().map_err(|e| failed(log, e))?;
         if ended.is_some() || start.elapsed() > READY_WITHIN {
