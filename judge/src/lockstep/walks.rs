@@ -21,7 +21,8 @@ const KINDS: &[Kind] = &[
     Kind { name: "timestamps", unit: "rows", units: 20_000, walk: timestamps::lockstep::run },
 ];
 
-/// Runs the named walk, with `--ops N`, `--seed S` and `--folder DIR`; None if there is no such one.
+/// Runs the named walk, with `--ops N`, `--seed S` and `--folder DIR`; None if there is no such
+/// one.
 pub(super) fn run(name: &str, args: &[&str]) -> Option<Result<(), String>> {
     KINDS.iter().find(|kind| kind.name == name).map(|kind| kind.run(args))
 }

@@ -1,9 +1,12 @@
 //! Handlers by the numbers of their commands.
 
 use super::table::{Id, for_each_command};
-use super::{Call, absent, acl, bits, blocking, connection, dump, hashes, hyperloglogs, keys, lcs, lists, memory, pubsub, server, sets, sort, strings, transactions, transactions};
-use super::{geo, zset_algebra, zset_ranges, zsets, };
-use super::{watching};
+use super::watching;
+use super::{
+    Call, absent, acl, bits, blocking, connection, dump, hashes, hyperloglogs, keys, lcs, lists, memory,
+    pubsub, server, sets, sort, strings, transactions,
+};
+use super::{geo, zset_algebra, zset_ranges, zsets};
 use crate::wrong::Wrong;
 
 /// Makes the `match` that runs a handler, from the rows of the table.

@@ -4,7 +4,7 @@
 use super::Call;
 use super::pace::Pace;
 use crate::numbers::integer;
-use crate::server::Form;
+use crate::server::FormSetting;
 use crate::store::{Key, Kind};
 use crate::wrong::Wrong;
 
@@ -28,10 +28,10 @@ pub(super) fn of_string(value: &[u8]) -> &'static str {
 /// The name for a hash.
 pub(super) async fn of_hash(call: &Call<'_>, key: &Key) -> Result<&'static str, Wrong> {
     call.access.pin();
-    if !is_within(call, key, Kind::Hash, Form::HashEntries).await? {
+    if !is_within(call, key, Kind::Hash, FormSetting::HashEntries).await? {
         return Ok("hashtable");
     }
-    let longest = limit(call, Form::HashValue) as usize;
+    let longest = limit(call, FormSetting::HashValue) as usize;
     let (elements, mut pace) = (call.access.all_elements(key, Kind::Hash).await?, Pace::default());
     for (field, value) in elements {
         if field.len() > longest || value.len() > longest {
@@ -45,12 +45,12 @@ pub(super) async fn of_hash(call: &Call<'_>, key: &Key) -> Result<&'static str, 
 /// The name for a set.
 pub(super) async fn of_set(call: &Call<'_>, key: &Key) -> Result<&'static str, Wrong> {
     call.access.pin();
-    let may_be_integers = is_within(call, key, Kind::Set, Form::SetIntegers).await?;
-    let may_be_listed = is_within(call, key, Kind::Set, Form::SetEntries).await?;
+    let may_be_integers = is_within(call, key, Kind::Set, FormSetting::SetIntegers).await?;
+    let may_be_listed = is_within(call, key, Kind::Set, FormSetting::SetEntries).await?;
     if !may_be_integers && !may_be_listed {
         return Ok("hashtable");
     }
-    let longest = limit(call, Form::SetValue) as usize;
+    let longest = limit(call, FormSetting::SetValue) as usize;
     let (mut are_integers, mut are_short, mut pace) = (true, true, Pace::default());
     for (member, _) in call.access.all_elements(key, Kind::Set).await? {
         are_integers &= integer(&member).is_some();
@@ -67,10 +67,10 @@ pub(super) async fn of_set(call: &Call<'_>, key: &Key) -> Result<&'static str, W
 /// The name for a sorted set.
 pub(super) async fn of_sorted_set(call: &Call<'_>, key: &Key) -> Result<&'static str, Wrong> {
     call.access.pin();
-    if !is_within(call, key, Kind::SortedSet, Form::SortedSetEntries).await? {
+    if !is_within(call, key, Kind::SortedSet, FormSetting::SortedSetEntries).await? {
         return Ok("skiplist");
     }
-    let longest = limit(call, Form::SortedSetValue) as usize;
+    let longest = limit(call, FormSetting::SortedSetValue) as usize;
     let (members, mut pace) = (call.access.all_elements(key, Kind::SortedSet).await?, Pace::default());
     for (member, _) in members {
         if member.len() > longest {
@@ -84,7 +84,7 @@ pub(super) async fn of_sorted_set(call: &Call<'_>, key: &Key) -> Result<&'static
 /// The name for a list.
 pub(super) async fn of_list(call: &Call<'_>, key: &Key) -> Result<&'static str, Wrong> {
     call.access.pin();
-    let (length, most) = (call.access.length(key, Kind::List).await?, limit(call, Form::ListSize));
+    let (length, most) = (call.access.length(key, Kind::List).await?, limit(call, FormSetting::ListSize));
     let at_most = match most {
         0.. => return Ok(if length <= most.unsigned_abs().max(1) { "listpack" } else { "quicklist" }),
         _ => LIST_SIZES[(most.unsigned_abs() as usize).min(LIST_SIZES.len()) - 1],
@@ -100,11 +100,11 @@ pub(super) async fn of_list(call: &Call<'_>, key: &Key) -> Result<&'static str, 
 }
 
 /// A setting that is not negative.
-fn limit(call: &Call<'_>, form: Form) -> i64 {
+fn limit(call: &Call<'_>, form: FormSetting) -> i64 {
     call.server.settings().forms().get(form)
 }
 
 /// Returns true if a collection has at most as many elements as a setting says.
-async fn is_within(call: &Call<'_>, key: &Key, kind: Kind, form: Form) -> Result<bool, Wrong> {
+async fn is_within(call: &Call<'_>, key: &Key, kind: Kind, form: FormSetting) -> Result<bool, Wrong> {
     Ok(call.access.length(key, kind).await? <= limit(call, form).unsigned_abs())
 }

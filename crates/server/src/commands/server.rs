@@ -250,10 +250,7 @@ fn describe(call: &mut Call<'_>, spec: &Spec) {
     out.bulk(spec.name);
     out.integer(spec.arity.into());
     let mut flags = spec.flags.names();
-    if matches!(
-        spec.keys,
-        Keys::Counted(_) | Keys::Sort | Keys::FirstAndCounted | Keys::FirstAndStored
-    ) {
+    if matches!(spec.keys, Keys::Counted(_) | Keys::Sort | Keys::FirstAndCounted | Keys::FirstAndStored) {
         flags.push("movablekeys");
     }
     out.set(flags.len());

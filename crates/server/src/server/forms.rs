@@ -18,7 +18,7 @@ const DEPTH: Bounds = (0, i32::MAX as i64, "argument must be between 0 and 21474
 const EITHER: Bounds =
     (i32::MIN as i64, i32::MAX as i64, "argument must be between -2147483648 and 2147483647 inclusive");
 
-/// In the order of [`Form`].
+/// In the order of [`FormSetting`].
 const ROWS: [Row; 9] = [
     ("hash-max-listpack-entries", "hash-max-ziplist-entries", 512, &SIZE),
     ("hash-max-listpack-value", "hash-max-ziplist-value", 64, &SIZE),
@@ -34,7 +34,7 @@ const ROWS: [Row; 9] = [
 /// A setting, by its place in [`ROWS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Form {
+pub(crate) enum FormSetting {
     HashEntries = 0,
     HashValue = 1,
     ListSize = 2,
@@ -56,7 +56,7 @@ impl Default for Forms {
 }
 
 impl Forms {
-    pub(crate) fn get(&self, form: Form) -> i64 {
+    pub(crate) fn get(&self, form: FormSetting) -> i64 {
         self.0[form as usize].load(Ordering::Relaxed)
     }
 
@@ -100,9 +100,9 @@ mod tests {
     fn both_names_set_the_same_value() {
         let forms = Forms::default();
         forms.assign("hash-max-ziplist-value", b"7", false).unwrap();
-        assert_eq!(forms.get(Form::HashValue), 64);
+        assert_eq!(forms.get(FormSetting::HashValue), 64);
         forms.assign("hash-max-ziplist-value", b"7", true).unwrap();
-        assert_eq!(forms.get(Form::HashValue), 7);
+        assert_eq!(forms.get(FormSetting::HashValue), 7);
         let values = forms.values();
         assert!(values.contains(&("hash-max-listpack-value", "7".to_owned())));
         assert!(values.contains(&("hash-max-ziplist-value", "7".to_owned())));
@@ -114,14 +114,14 @@ mod tests {
         assert_eq!(forms.assign("nothing", b"1", true), Err(None));
         assert!(forms.assign("set-max-intset-entries", b"-1", true).is_err());
         assert!(forms.assign("set-max-intset-entries", b"many", true).is_err());
-        assert_eq!(forms.get(Form::SetIntegers), 512);
+        assert_eq!(forms.get(FormSetting::SetIntegers), 512);
     }
 
     #[test]
     fn places_agree_with_the_rows() {
-        assert_eq!(ROWS[Form::ListSize as usize].0, "list-max-listpack-size");
-        assert_eq!(ROWS[Form::SetIntegers as usize].0, "set-max-intset-entries");
-        assert_eq!(ROWS[Form::SetValue as usize].0, "set-max-listpack-value");
-        assert_eq!(ROWS[Form::SortedSetValue as usize].0, "zset-max-listpack-value");
+        assert_eq!(ROWS[FormSetting::ListSize as usize].0, "list-max-listpack-size");
+        assert_eq!(ROWS[FormSetting::SetIntegers as usize].0, "set-max-intset-entries");
+        assert_eq!(ROWS[FormSetting::SetValue as usize].0, "set-max-listpack-value");
+        assert_eq!(ROWS[FormSetting::SortedSetValue as usize].0, "zset-max-listpack-value");
     }
 }

@@ -19,7 +19,7 @@ mod subscriptions;
 pub(crate) use bell::Bell;
 pub(crate) use client::Client;
 pub(crate) use clients::Clients;
-pub(crate) use forms::Form;
+pub(crate) use forms::FormSetting;
 use pause::Pause;
 pub use settings::AppendSync;
 pub(crate) use settings::Settings;
