@@ -1,5 +1,5 @@
-//! Commands that wait for an element: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH and BLMPOP; and WAIT and
-//! WAITAOF.
+//! Commands that wait for an element of a list or a sorted set: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH and
+//! BLMPOP; BZPOPMIN, BZPOPMAX and BZMPOP; and WAIT and WAITAOF.
 //!
 //! A command that finds nothing takes its place in the queues of its keys ([`Waiter`]) before their
 //! stripes are unlocked, and is [`Waiting`]. Its connection waits, and [`resume`]s it when a key
@@ -14,7 +14,7 @@
 use super::lists::{self, ManyPop};
 use super::pace::Pace;
 use super::table::{Id, Spec};
-use super::{Call, commit};
+use super::{Call, commit, zsets};
 use crate::numbers::integer_argument;
 use crate::resp::Encoder;
 use crate::server::{AppendSync, Server};
@@ -22,8 +22,6 @@ use crate::session::Session;
 use crate::store::{Key, Kind, Side, Waiter};
 use crate::wrong::Wrong;
 use std::time::Duration;
-
-const LIST: Kind = Kind::List;
 
 /// What a command waits for.
 struct Wanted {
@@ -41,6 +39,20 @@ enum Action {
     Move { to: Key, taken: Side, given: Side },
     /// Replies with the key and several elements.
     PopMany(Side, u64),
+    /// Replies with the key, the member at an end of a sorted set, and its score.
+    PopScored(Side),
+    /// Replies with the key and several members with their scores.
+    PopManyScored(Side, u64),
+}
+
+impl Action {
+    /// Type of the keys that give the element.
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Pop(_) | Self::Move { .. } | Self::PopMany(..) => Kind::List,
+            Self::PopScored(_) | Self::PopManyScored(..) => Kind::SortedSet,
+        }
+    }
 }
 
 /// A command that waits. Dropping it leaves the queues of its keys.
@@ -75,6 +87,11 @@ impl Wanted {
                 let ManyPop { keys: of, side, most } = lists::many_pop(args, 2)?;
                 Self { keys: keys(&args[of]), action: Action::PopMany(side, most), timeout }
             }
+            Id::BzMPop => {
+                let timeout = timeout(&args[1])?;
+                let zsets::ManyPop { keys: of, end, most } = zsets::many_pop(args, 2)?;
+                Self { keys: keys(&args[of]), action: Action::PopManyScored(end, most), timeout }
+            }
             Id::BlMove | Id::BRPopLPush => {
                 let (taken, given) = match id {
                     Id::BlMove => (lists::side(&args[3])?, lists::side(&args[4])?),
@@ -84,9 +101,13 @@ impl Wanted {
                 Self { keys: keys(&args[1..2]), action, timeout: timeout(&args[last])? }
             }
             _ => {
-                let side = if id == Id::BlPop { Side::Left } else { Side::Right };
-                let timeout = timeout(&args[last])?;
-                Self { keys: keys(&args[1..last]), action: Action::Pop(side), timeout }
+                let action = match id {
+                    Id::BzPopMin => Action::PopScored(Side::Left),
+                    Id::BzPopMax => Action::PopScored(Side::Right),
+                    Id::BlPop => Action::Pop(Side::Left),
+                    _ => Action::Pop(Side::Right),
+                };
+                Self { keys: keys(&args[1..last]), action, timeout: timeout(&args[last])? }
             }
         })
     }
@@ -115,10 +136,10 @@ async fn attempt(
     keys: &[Key],
     has_waited: bool,
 ) -> Result<bool, Wrong> {
-    let mut pace = Pace::default();
+    let (wanted_kind, mut pace) = (wanted.action.kind(), Pace::default());
     for key in keys {
         match call.access.kind(key).await? {
-            Some(LIST) => {
+            Some(kind) if kind == wanted_kind => {
                 take(call, &wanted.action, key).await?;
                 return Ok(true);
             }
@@ -139,6 +160,18 @@ async fn take(call: &mut Call<'_>, action: &Action, key: &Key) -> Result<(), Wro
         }
         Action::Move { to, taken, given } => lists::move_between(call, key, to, *taken, *given).await?,
         Action::PopMany(side, most) => lists::pop_from(call, key, *side, *most).await?,
+        Action::PopScored(end) => {
+            let popped = call.access.pop_scored(key, *end, 1).await?;
+            let (member, score) = popped.first().ok_or(Wrong::storage("a sorted set without members"))?;
+            call.out.array(3);
+            call.out.bulk(&key.name);
+            call.out.bulk(member);
+            call.out.double(*score);
+        }
+        Action::PopManyScored(end, most) => {
+            let popped = call.access.pop_scored(key, *end, *most).await?;
+            zsets::reply_popped(call.out, &key.name, &popped);
+        }
     }
     Ok(())
 }

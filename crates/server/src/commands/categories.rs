@@ -66,7 +66,9 @@ pub(super) fn group(spec: &Spec) -> &'static str {
 }
 
 fn row(spec: &Spec) -> Option<&'static (&'static str, &'static str, &'static str)> {
-    GROUPS.iter().find(|(file, ..)| spec.file.starts_with(file))
+    // The file of commands that wait has those of lists and of sorted sets.
+    let file = if spec.name.starts_with("bz") { "zsets" } else { spec.file };
+    GROUPS.iter().find(|(prefix, ..)| file.starts_with(prefix))
 }
 
 /// Categories of a command.
@@ -104,6 +106,8 @@ mod tests {
         assert_eq!(of("hset"), ["write", "fast", "hash"]);
         assert_eq!(of("keys"), ["read", "slow", "dangerous", "keyspace"]);
         assert_eq!(of("multi"), ["fast", "transaction"]);
+        assert_eq!(of("blpop"), ["write", "slow", "blocking", "list"]);
+        assert_eq!(of("bzpopmin"), ["write", "fast", "blocking", "sortedset"]);
         assert!(of("acl").contains(&"admin") && of("acl").contains(&"dangerous"));
     }
 

@@ -379,6 +379,9 @@ macro_rules! for_each_command {
             RPushX "rpushx" -3 (WRITE DENY_OOM FAST) ONE => lists::right_push_existing;
 
             // Sorted sets.
+            BzMPop "bzmpop" -5 (WRITE BLOCKING) Keys::Counted(2) => blocking::at_once;
+            BzPopMax "bzpopmax" -3 (WRITE NO_SCRIPT FAST BLOCKING) Keys::Range(1, -2, 1) => blocking::at_once;
+            BzPopMin "bzpopmin" -3 (WRITE NO_SCRIPT FAST BLOCKING) Keys::Range(1, -2, 1) => blocking::at_once;
             ZAdd "zadd" -4 (WRITE DENY_OOM FAST) ONE => zsets::add;
             ZCard "zcard" 2 (READONLY FAST) ONE => zsets::length;
             ZCount "zcount" 4 (READONLY FAST) ONE => zset_ranges::count_scores;

@@ -1,14 +1,15 @@
 //! Sorted sets: members and their scores. Ranges are in `zset_ranges`, and what is computed of
 //! several sets in `zset_algebra`.
 
-use super::Call;
 use super::collections::{choose, scan};
 use super::pace::Pace;
+use super::{Call, lower};
 use crate::numbers::{float_argument, integer_argument};
 use crate::resp::{Encoder, Protocol};
 use crate::store::{Access, Key, Kind, ScoreRule, Scored, Side, score_of};
 use crate::wrong::Wrong;
 use std::cmp::Ordering;
+use std::ops::Range;
 
 const SORTED: Kind = Kind::SortedSet;
 
@@ -215,7 +216,7 @@ async fn pop(call: &mut Call<'_>, end: Side) -> Result<(), Wrong> {
 
 /// Pops up to `most` members from an end of the first of `keys` that is there. Returns the place of
 /// the key, and the members.
-pub(super) async fn pop_first(
+async fn pop_first(
     access: &mut Access,
     keys: &[Key],
     end: Side,
@@ -232,27 +233,42 @@ pub(super) async fn pop_first(
     Ok(None)
 }
 
-pub(super) async fn pop_many(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let count = integer_argument(&call.args[1]).ok().and_then(|count| usize::try_from(count).ok());
+/// Arguments of ZMPOP and BZMPOP.
+pub(super) struct ManyPop {
+    /// Which arguments are keys.
+    pub(super) keys: Range<usize>,
+    pub(super) end: Side,
+    /// Maximum number of members.
+    pub(super) most: u64,
+}
+
+/// Parses the arguments from the number of keys on, which is the argument `at`.
+pub(super) fn many_pop(args: &[Vec<u8>], at: usize) -> Result<ManyPop, Wrong> {
+    let count = integer_argument(&args[at]).ok().and_then(|count| usize::try_from(count).ok());
     let count = count.filter(|count| *count > 0).ok_or(Wrong::err("numkeys should be greater than 0"))?;
-    if count > call.args.len() - 3 {
+    if count > args.len() - at - 2 {
         return Err(Wrong::syntax());
     }
-    let rest = 2 + count;
-    let end = match &*call.word(rest) {
+    let rest = at + 1 + count;
+    let end = match &*lower(&args[rest]) {
         "min" => Side::Left,
         "max" => Side::Right,
         _ => return Err(Wrong::syntax()),
     };
-    let most = match &call.args[rest + 1..] {
+    let most = match &args[rest + 1..] {
         [] => 1,
-        [_, most] if call.is(rest + 1, "count") => {
+        [word, most] if word.eq_ignore_ascii_case(b"count") => {
             let most = integer_argument(most).ok().and_then(|most| u64::try_from(most).ok());
             most.filter(|most| *most > 0).ok_or(Wrong::err("count should be greater than 0"))?
         }
         _ => return Err(Wrong::syntax()),
     };
-    let keys = call.keys(2..rest);
+    Ok(ManyPop { keys: at + 1..rest, end, most })
+}
+
+pub(super) async fn pop_many(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let ManyPop { keys, end, most } = many_pop(call.args, 1)?;
+    let keys = call.keys(keys);
     match pop_first(call.access, &keys, end, most).await? {
         Some((place, popped)) => reply_popped(call.out, &call.args[2 + place], &popped),
         None => call.out.null_array(),
@@ -260,7 +276,7 @@ pub(super) async fn pop_many(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Adds the reply of ZMPOP: the key, and an array of pairs in both protocols.
+/// Adds the reply of ZMPOP and BZMPOP: the key, and an array of pairs in both protocols.
 pub(super) fn reply_popped(out: &mut Encoder, name: &[u8], popped: &[Scored]) {
     out.array(2);
     out.bulk(name);

@@ -35,6 +35,31 @@ fn an_element_that_is_there_is_taken_at_once() {
 }
 
 #[test]
+fn a_member_that_is_there_is_taken_at_once() {
+    let served = Served::start();
+    served.check(&[
+        ("ZADD z 1 a 2 b 3 c 4.5 d -inf e", ":5"),
+        ("BZPOPMIN none z 0", "[\"z\" \"e\" \"-inf\"]"),
+        ("BZPOPMAX z none 0", "[\"z\" \"d\" \"4.5\"]"),
+        ("BZMPOP 0 2 none z max COUNT 2", "[\"z\" [[\"c\" \"3\"] [\"b\" \"2\"]]]"),
+        ("RPUSH l x", ":1"),
+        ("BZPOPMIN none l z 0", WRONG_TYPE),
+        ("BZMPOP 0 2 l z MIN", WRONG_TYPE),
+        ("BLPOP z 0", WRONG_TYPE),
+    ]);
+    let mut client = served.client();
+    client.line("HELLO 3");
+    client.check(&[
+        ("BZPOPMIN z 0", "[\"z\" \"a\" ,1]"),
+        ("EXISTS z", ":0"),
+        ("ZADD z 1 a 2 b", ":2"),
+        ("BZMPOP 0 1 z MIN COUNT 10", "[\"z\" [[\"a\" ,1] [\"b\" ,2]]]"),
+        ("BZPOPMAX z none 0.01", "nil"),
+        ("BZMPOP 0.01 1 z MIN", "nil"),
+    ]);
+}
+
+#[test]
 fn arguments_are_checked_before_a_wait() {
     Served::start().check(&[
         ("BLPOP k x", "-ERR timeout is not a float or out of range"),
@@ -48,6 +73,17 @@ fn arguments_are_checked_before_a_wait() {
         ("BLMPOP 0 0 a LEFT", "-ERR numkeys should be greater than 0"),
         ("BLMPOP 0 2 a LEFT", "-ERR syntax error"),
         ("BLMPOP 0 1 a LEFT COUNT 0", "-ERR count should be greater than 0"),
+        ("BZPOPMIN k x", "-ERR timeout is not a float or out of range"),
+        ("BZPOPMAX k -1", "-ERR timeout is negative"),
+        ("BZPOPMAX 0", "-ERR wrong number of arguments for 'bzpopmax' command"),
+        ("BZMPOP x 1 a MIN", "-ERR timeout is not a float or out of range"),
+        ("BZMPOP 0 0 a MIN", "-ERR numkeys should be greater than 0"),
+        ("BZMPOP 0 9223372036854775807 a MIN", "-ERR syntax error"),
+        ("BZMPOP 0 2 a MIN", "-ERR syntax error"),
+        ("BZMPOP 0 1 a LEFT", "-ERR syntax error"),
+        ("BZMPOP 0 1 a MIN COUNT", "-ERR syntax error"),
+        ("BZMPOP 0 1 a MIN COUNT 0", "-ERR count should be greater than 0"),
+        ("BZMPOP 0 1 a MIN COUNT 1 COUNT 1", "-ERR syntax error"),
         ("WAIT 0 x", "-ERR timeout is not an integer or out of range"),
         ("WAIT 0 -1", "-ERR timeout is negative"),
         ("WAIT 1 0", ":0"),
@@ -124,6 +160,61 @@ fn every_way_in_which_a_key_comes_serves_those_who_wait() {
 }
 
 #[test]
+fn every_way_in_which_a_sorted_set_comes_serves_those_who_wait() {
+    let ways: &[&[&str]] = &[
+        &["ZADD z 5 v"],
+        &["ZINCRBY z 5 v"],
+        &["ZADD m 5 v", "RENAME m z"],
+        &["ZADD m 5 v", "COPY m z"],
+        &["ZADD m 5 v", "ZUNIONSTORE z 1 m"],
+        &["ZADD m 5 v", "ZINTERSTORE z 1 m"],
+        &["ZADD m 5 v", "ZDIFFSTORE z 1 m"],
+        &["ZADD m 5 v", "ZRANGESTORE z m 0 -1"],
+        &["SELECT 1", "ZADD z 5 v", "MOVE z 0"],
+        &["SELECT 1", "ZADD z 5 v", "SWAPDB 0 1"],
+        &["MULTI", "RPUSH z x", "DEL z", "ZADD z 5 v", "EXEC"],
+        &["RPUSH z x", "DEL z", "ZADD z 5 v"],
+    ];
+    let served = Served::start();
+    for way in ways {
+        for (wait, reply) in [
+            ("BZPOPMIN z 0", "[\"z\" \"v\" \"5\"]"),
+            ("BZPOPMAX none z 0", "[\"z\" \"v\" \"5\"]"),
+            ("BZMPOP 0 2 none z MAX COUNT 3", "[\"z\" [[\"v\" \"5\"]]]"),
+        ] {
+            let (mut waiter, mut pusher) = (served.client(), served.client());
+            send(&mut waiter, wait);
+            blocked(&mut pusher, 1);
+            for line in *way {
+                pusher.line(line);
+            }
+            waiter.expect(&[reply]);
+            pusher.check(&[("FLUSHALL", "+OK")]);
+        }
+    }
+}
+
+#[test]
+fn those_who_wait_for_lists_and_for_sorted_sets_share_a_key() {
+    let served = Served::start();
+    let (mut list, mut sorted) = (served.client(), served.client());
+    let (mut third, mut pusher) = (served.client(), served.client());
+    send(&mut list, "BLPOP k 0");
+    blocked(&mut pusher, 1);
+    send(&mut sorted, "BZPOPMIN k 0");
+    blocked(&mut pusher, 2);
+    send(&mut third, "BZPOPMAX k 0");
+    blocked(&mut pusher, 3);
+    // The first in the queue waits for a list, so those behind it take the members.
+    pusher.check(&[("ZADD k 1 a 2 b 3 c", ":3"), ("ZRANGE k 0 -1", "[\"b\"]"), ("DEL k", ":1")]);
+    sorted.expect(&["[\"k\" \"a\" \"1\"]"]);
+    third.expect(&["[\"k\" \"c\" \"3\"]"]);
+    pusher.check(&[("RPUSH k v", ":1"), ("EXISTS k", ":0")]);
+    list.expect(&["[\"k\" \"v\"]"]);
+    blocked(&mut pusher, 0);
+}
+
+#[test]
 fn moves_between_lists_serve_those_who_wait_behind_them() {
     let served = Served::start();
     let (mut first, mut second, mut pusher) = (served.client(), served.client(), served.client());
@@ -169,6 +260,12 @@ fn within_a_transaction_nothing_waits() {
         ("RPUSH l a", queued),
         ("BRPOP l 0", queued),
         ("EXEC", "[nil nil nil :1 [\"l\" \"a\"]]"),
+        ("MULTI", "+OK"),
+        ("BZPOPMIN z 0", queued),
+        ("BZMPOP 0 1 z MAX", queued),
+        ("ZADD z 1 a", queued),
+        ("BZPOPMAX z 0", queued),
+        ("EXEC", "[nil nil :1 [\"z\" \"a\" \"1\"]]"),
     ]);
 }
 
