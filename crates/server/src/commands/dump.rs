@@ -2,9 +2,10 @@
 
 use super::Call;
 use super::pace::Pace;
+use super::zsets::score_argument;
 use crate::numbers::integer_argument;
 use crate::rdb::{BadPayload, Checksum, Reader, Type, Writer, split_footer};
-use crate::store::{Key, Kind, Lifetime, Millis, Side};
+use crate::store::{Key, Kind, Lifetime, Millis, ScoreRule, Scored, Side, score_of};
 use crate::wrong::Wrong;
 
 /// Number of bytes that are summed in one piece.
@@ -38,8 +39,8 @@ pub(super) async fn dump(call: &mut Call<'_>) -> Result<(), Wrong> {
         Kind::Hash => write_elements(call, &key, kind, Type::Hash).await?,
         Kind::List => write_list(call, &key).await?,
         Kind::Set => write_elements(call, &key, kind, Type::Set).await?,
-        // Strings; another type is refused.
-        _ => {
+        Kind::SortedSet => write_elements(call, &key, kind, Type::SortedSet).await?,
+        Kind::String => {
             let mut writer = Writer::new(Type::String, 1);
             let text = call.access.string(&key).await?;
             writer.string(text.as_ref().map_or(&[][..], |text| text));
@@ -66,8 +67,10 @@ async fn write_elements(call: &Call<'_>, key: &Key, kind: Kind, of: Type) -> Res
     let mut writer = Writer::new(of, elements.len() as u64);
     for (name, value) in &elements {
         writer.string(name);
-        if kind == Kind::Hash {
-            writer.string(value);
+        match kind {
+            Kind::Hash => writer.string(value),
+            Kind::SortedSet => writer.score(score_of(value)?),
+            _ => {}
         }
         pace.step().await;
     }
@@ -145,13 +148,20 @@ pub(super) async fn restore(call: &mut Call<'_>) -> Result<(), Wrong> {
 /// Reads a whole value, so that nothing is written of one that is damaged.
 async fn check(body: &[u8]) -> Result<(), Wrong> {
     let (mut reader, mut pace) = (Reader::new(body).map_err(bad_format)?, Pace::default());
-    if reader.of() == Type::SortedSet {
-        return Err(bad_format(BadPayload));
-    }
-    while reader.next().map_err(bad_format)?.is_some() {
+    let (has_scores, mut is_score) = (reader.of() == Type::SortedSet, false);
+    while let Some(part) = reader.next().map_err(bad_format)? {
+        if has_scores && is_score {
+            score(&part)?;
+        }
+        is_score = !is_score;
         pace.step().await;
     }
     Ok(())
+}
+
+/// Parses the score of a member.
+fn score(part: &[u8]) -> Result<f64, Wrong> {
+    score_argument(part).map_err(|_| bad_format(BadPayload))
 }
 
 /// Writes a value that was checked to a key that is absent.
@@ -181,6 +191,12 @@ async fn write(call: &mut Call<'_>, key: &Key, body: &[u8], expiry: Option<Milli
             Type::Set => {
                 let members = parts.iter().map(|member| (&member[..], &[][..]));
                 access.put_elements(key, Kind::Set, members).await?;
+            }
+            Type::SortedSet => {
+                let pairs = parts.as_chunks().0.iter();
+                let pairs = pairs.map(|[member, text]| Ok((member.to_vec(), score(text)?)));
+                let pairs: Vec<Scored> = pairs.collect::<Result<_, Wrong>>()?;
+                access.put_scores(key, &pairs, ScoreRule::default()).await?;
             }
             _ => {
                 let pairs = parts.as_chunks().0.iter().map(|[field, value]| (&field[..], &value[..]));

@@ -1,4 +1,4 @@
-//! SORT and SORT_RO: the elements of a list or a set in the order of their numbers or texts, of
+//! SORT and SORT_RO: the elements of a list, a set or a sorted set in the order of their numbers or texts, of
 //! other keys' values, or as they are.
 
 use super::Call;
@@ -177,6 +177,11 @@ async fn sorted(
             let all = call.access.all_elements(&key, Kind::Set).await?;
             all.into_iter().map(|(member, _)| Value::from(member)).collect()
         }
+        // In the order of scores, which is kept where nothing else is asked for.
+        Some(Kind::SortedSet) => {
+            let all = call.access.sorted_ranks(&key, 0..u64::MAX).await?;
+            all.into_iter().map(|(member, _)| Value::from(member)).collect()
+        }
         Some(_) => return Err(Wrong::wrong_type()),
     };
     let mut is_as_it_is = matches!(options.by, Some(Pattern::None));
@@ -186,7 +191,7 @@ async fn sorted(
     }
     match is_as_it_is {
         false => elements = order(call, &options, elements).await?,
-        true if options.descends && kind == Some(Kind::List) => elements.reverse(),
+        true if options.descends && kind != Some(Kind::Set) => elements.reverse(),
         true => {}
     }
     let (places, mut pace) = (options.places(elements.len()), Pace::default());

@@ -116,7 +116,6 @@ impl Writer {
     }
 
     /// Adds the score of the member before.
-    #[cfg_attr(not(test), expect(dead_code, reason = "sorted sets are written once they are stored"))]
     pub(crate) fn score(&mut self, score: f64) {
         self.0.extend(score.to_le_bytes());
     }

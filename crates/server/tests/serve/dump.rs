@@ -27,9 +27,10 @@ fn values_of_all_types_come_back() {
         ("RPUSH l a 1 b", ":3"),
         ("SADD set b a 5", ":3"),
         ("HSET h f v g 7", ":2"),
+        ("ZADD z 1.5 a -inf b 1e300 17 5e-324 c 0.1 d", ":5"),
         ("DUMP none", "nil"),
     ]);
-    for key in ["s", "n", "l", "set", "h"] {
+    for key in ["s", "n", "l", "set", "h", "z"] {
         let payload = dump(&mut client, key);
         assert_eq!(restore(&mut client, &format!("{key}2"), "0", &payload, &[]), "+OK");
         assert_eq!(dump(&mut client, &format!("{key}2")), payload);
@@ -40,7 +41,11 @@ fn values_of_all_types_come_back() {
         ("LRANGE l2 0 -1", "[\"a\" \"1\" \"b\"]"),
         ("SMEMBERS set2", "[\"5\" \"a\" \"b\"]"),
         ("HGETALL h2", "[\"f\" \"v\" \"g\" \"7\"]"),
-        ("DBSIZE", ":10"),
+        (
+            "ZRANGE z2 0 -1 WITHSCORES",
+            "[\"b\" \"-inf\" \"c\" \"5e-324\" \"d\" \"0.1\" \"a\" \"1.5\" \"17\" \"1e+300\"]",
+        ),
+        ("DBSIZE", ":12"),
     ]);
 }
 
@@ -58,6 +63,14 @@ fn large_collections_come_back() {
         assert_eq!(dump(&mut client, key), payload);
     }
     client.check(&[("LLEN l", ":6000"), ("SCARD s", ":6000"), ("HLEN h", ":3000"), ("DBSIZE", ":3")]);
+    let scores: Vec<String> = (0..6000).map(|number| (number % 100).to_string()).collect();
+    let mut args = vec!["ZADD", "z"];
+    args.extend(scores.iter().zip(&parts).flat_map(|(score, member)| [score.as_str(), member.as_str()]));
+    client.call(&args);
+    let (payload, range) = (dump(&mut client, "z"), client.line("ZRANGE z 0 -1 WITHSCORES"));
+    assert_eq!(restore(&mut client, "z", "0", &payload, &["REPLACE"]), "+OK");
+    assert_eq!(client.line("ZRANGE z 0 -1 WITHSCORES"), range);
+    client.check(&[("ZCARD z", ":6000"), ("ZCOUNT z 99 99", ":60"), ("DBSIZE", ":4")]);
 }
 
 #[test]
@@ -106,6 +119,14 @@ fn damaged_payloads_change_nothing() {
     // A stream without entries, with the right checksum.
     let stream = b"\x0f\x00\x0a\x00\xd4\x1e\xa7\x5a\xc5\xb8\xe3\x06";
     assert!(restore(&mut client, "k", "0", stream, &["REPLACE"]).starts_with("-ERR"));
+    // Sorted sets whose scores are no numbers, with the right checksums.
+    let no_number = b"\x11\x18\x18\x00\x00\x00\x04\x00\x81b\x02\x84-inx\x05\x81\
+          a\x02\x831.5\x04\xff\x0a\x00=\xa8\x02/\x99\xe4\x92\xa7";
+    let nan = b"\x11\x18\x18\x00\x00\x00\x04\x00\x81b\x02\x84-inf\x05\x81\
+          a\x02\x83nan\x04\xff\x0a\x00\xdc\x0e.\xc1v\x98\xec\xe9";
+    for payload in [&no_number[..], nan] {
+        assert_eq!(restore(&mut client, "k", "0", payload, &["REPLACE"]), "-ERR Bad data format");
+    }
     client.check(&[("LRANGE k 0 -1", "[\"a\" \"b\" \"c\"]")]);
 }
 
@@ -121,9 +142,14 @@ fn payloads_of_redis_are_restored() {
     assert_eq!(restore(&mut client, "h", "0", hash, &[]), "+OK");
     assert_eq!(restore(&mut client, "s", "0", set, &[]), "+OK");
     assert_eq!(restore(&mut client, "t", "0", text, &[]), "+OK");
+    // A sorted set as a listpack.
+    let sorted = b"\x11\x18\x18\0\0\0\x04\0\x81b\x02\x84-inf\x05\x81a\x02\x831.5\x04\xff\
+                   \x0a\0b\x83\xbcb{\xc9G\x81";
+    assert_eq!(restore(&mut client, "z", "0", sorted, &[]), "+OK");
     client.check(&[
         ("HGETALL h", "[\"f\" \"v\" \"n\" \"17\"]"),
         ("SMEMBERS s", "[\"1\" \"2\" \"300\"]"),
         ("STRLEN t", ":60"),
+        ("ZRANGE z 0 -1 WITHSCORES", "[\"b\" \"-inf\" \"a\" \"1.5\"]"),
     ]);
 }

@@ -62,6 +62,29 @@ fn a_target_gets_a_list_or_is_deleted() {
 }
 
 #[test]
+fn sorted_sets_are_sorted_as_sets_or_keep_their_order() {
+    Served::start().check(&[
+        ("ZADD z 3 1 1 30 2 2", ":3"),
+        ("SORT z", "[\"1\" \"2\" \"30\"]"),
+        ("SORT z DESC", "[\"30\" \"2\" \"1\"]"),
+        ("SORT z ALPHA LIMIT 1 2", "[\"2\" \"30\"]"),
+        ("SORT z BY nosort", "[\"30\" \"2\" \"1\"]"),
+        ("SORT_RO z BY nosort DESC", "[\"1\" \"2\" \"30\"]"),
+        ("SORT z BY nosort DESC LIMIT 1 1 GET #", "[\"2\"]"),
+        ("SORT z BY nosort LIMIT 0 2", "[\"30\" \"2\"]"),
+        ("MSET w_1 5 w_2 6 w_30 4", "+OK"),
+        ("SORT z BY w_* GET # GET w_*", "[\"30\" \"4\" \"1\" \"5\" \"2\" \"6\"]"),
+        ("SORT z BY nosort STORE to", ":3"),
+        ("LRANGE to 0 -1", "[\"30\" \"2\" \"1\"]"),
+        ("SORT z BY nosort DESC STORE z", ":3"),
+        ("LRANGE z 0 -1", "[\"1\" \"2\" \"30\"]"),
+        ("ZADD words 1 b 2 a", ":2"),
+        ("SORT words", "-ERR One or more scores can't be converted into double"),
+        ("SORT words ALPHA", "[\"a\" \"b\"]"),
+    ]);
+}
+
+#[test]
 fn other_requests_are_refused() {
     let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
     Served::start().check(&[
