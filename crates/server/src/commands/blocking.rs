@@ -1,5 +1,5 @@
-//! Commands that wait for an element of a list or a sorted set: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH and
-//! BLMPOP; BZPOPMIN, BZPOPMAX and BZMPOP; and WAIT and WAITAOF.
+//! Commands that wait for an element of a list or a sorted set: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH
+//! and BLMPOP; BZPOPMIN, BZPOPMAX and BZMPOP; and WAIT and WAITAOF.
 //!
 //! A command that finds nothing takes its place in the queues of its keys ([`Waiter`]) before their
 //! stripes are unlocked, and is [`Waiting`]. Its connection waits, and [`resume`]s it when a key
@@ -89,7 +89,7 @@ impl Wanted {
             }
             Id::BzMPop => {
                 let timeout = timeout(&args[1])?;
-                let zsets::ManyPop { keys: of, end, most } = zsets::many_pop(args, 2)?;
+                let zsets::ScoredPop { keys: of, end, most } = zsets::many_pop(args, 2)?;
                 Self { keys: keys(&args[of]), action: Action::PopManyScored(end, most), timeout }
             }
             Id::BlMove | Id::BRPopLPush => {

@@ -1,5 +1,5 @@
-//! SORT and SORT_RO: the elements of a list, a set or a sorted set in the order of their numbers or texts, of
-//! other keys' values, or as they are.
+//! SORT and SORT_RO: the elements of a list, a set or a sorted set in the order of their numbers or
+//! texts, of other keys' values, or as they are.
 
 use super::Call;
 use super::pace::Pace;

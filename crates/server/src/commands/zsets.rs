@@ -234,7 +234,7 @@ async fn pop_first(
 }
 
 /// Arguments of ZMPOP and BZMPOP.
-pub(super) struct ManyPop {
+pub(super) struct ScoredPop {
     /// Which arguments are keys.
     pub(super) keys: Range<usize>,
     pub(super) end: Side,
@@ -243,7 +243,7 @@ pub(super) struct ManyPop {
 }
 
 /// Parses the arguments from the number of keys on, which is the argument `at`.
-pub(super) fn many_pop(args: &[Vec<u8>], at: usize) -> Result<ManyPop, Wrong> {
+pub(super) fn many_pop(args: &[Vec<u8>], at: usize) -> Result<ScoredPop, Wrong> {
     let count = integer_argument(&args[at]).ok().and_then(|count| usize::try_from(count).ok());
     let count = count.filter(|count| *count > 0).ok_or(Wrong::err("numkeys should be greater than 0"))?;
     if count > args.len() - at - 2 {
@@ -263,11 +263,11 @@ pub(super) fn many_pop(args: &[Vec<u8>], at: usize) -> Result<ManyPop, Wrong> {
         }
         _ => return Err(Wrong::syntax()),
     };
-    Ok(ManyPop { keys: at + 1..rest, end, most })
+    Ok(ScoredPop { keys: at + 1..rest, end, most })
 }
 
 pub(super) async fn pop_many(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let ManyPop { keys, end, most } = many_pop(call.args, 1)?;
+    let ScoredPop { keys, end, most } = many_pop(call.args, 1)?;
     let keys = call.keys(keys);
     match pop_first(call.access, &keys, end, most).await? {
         Some((place, popped)) => reply_popped(call.out, &call.args[2 + place], &popped),
