@@ -74,7 +74,7 @@ impl Position {
         }
         let up = half_sine(self.latitude, other.latitude);
         let both = self.latitude.to_radians().cos() * other.latitude.to_radians().cos();
-        2.0 * RADIUS * (up * up + both * across * across).sqrt().asin()
+        2.0 * RADIUS * (up * up + both * across * across).sqrt().min(1.0).asin()
     }
 }
 

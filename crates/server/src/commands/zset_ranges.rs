@@ -192,6 +192,9 @@ pub(super) async fn store(call: &mut Call<'_>) -> Result<(), Wrong> {
 /// with their number.
 pub(super) async fn replace(call: &mut Call<'_>, at: usize, members: &[Scored]) -> Result<(), Wrong> {
     let to = call.key(at);
+    if members.iter().any(|(_, score)| score.is_nan()) {
+        return Err(Wrong::err("resulting score is not a number (NaN)"));
+    }
     call.access.delete(&to).await?;
     call.access.put_scores(&to, members, ScoreRule::default()).await?;
     call.out.count(members.len());

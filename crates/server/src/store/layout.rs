@@ -71,7 +71,8 @@ pub(super) struct Collection {
     pub(super) version: u64,
     /// Number of elements, at least 1.
     pub(super) count: u64,
-    /// Position of the first element of a list; 0 in other types.
+    /// Of a list the position of its first element. Of a sorted set a place in [`order_of`]'s order
+    /// that no member's score is before. 0 in other types.
     pub(super) first: u64,
 }
 
@@ -106,11 +107,11 @@ impl Head {
                 let (count, rest) = rest.split_first_chunk()?;
                 let (version, count) = (u64::from_be_bytes(*version), u64::from_be_bytes(*count));
                 let first = match (kind, rest) {
-                    (Kind::List, first) => u64::from_be_bytes(first.try_into().ok()?),
+                    (Kind::List | Kind::SortedSet, first) => u64::from_be_bytes(first.try_into().ok()?),
                     (_, []) => 0,
                     _ => return None,
                 };
-                let is_whole = count > 0 && first.checked_add(count).is_some();
+                let is_whole = count > 0 && (kind != Kind::List || first.checked_add(count).is_some());
                 Body::Collection(is_whole.then_some(Collection { version, count, first })?)
             }
         };
@@ -164,7 +165,7 @@ pub(super) fn collection_value(kind: Kind, expiry: Option<Millis>, collection: C
     let mut value = encode_start(kind, expiry, 24);
     value.extend(collection.version.to_be_bytes());
     value.extend(collection.count.to_be_bytes());
-    if kind == Kind::List {
+    if matches!(kind, Kind::List | Kind::SortedSet) {
         value.extend(collection.first.to_be_bytes());
     }
     value

@@ -31,6 +31,10 @@ const SMALL: u64 = 128;
 /// Members that are written before other tasks run.
 const AT_ONCE: usize = 256;
 
+/// Maximum number of members that one removal of a range takes, unless it takes all: each is held in
+/// memory, and two deletions of it.
+const REMOVED_AT_MOST: u64 = 4 << 20;
+
 /// A member with its score.
 pub(crate) type Scored = (Vec<u8>, f64);
 
@@ -43,22 +47,30 @@ pub(crate) enum SortedRange {
     Names(Bound<Vec<u8>>, Bound<Vec<u8>>),
 }
 
+/// Places in [`order_of`]'s order of the first scores of a range, and behind its last ones.
+fn places(low: &Bound<f64>, high: &Bound<f64>) -> Range<u64> {
+    let low = match low {
+        Bound::Included(score) => order_of(*score),
+        Bound::Excluded(score) => order_of(*score) + 1,
+        Bound::Unbounded => 0,
+    };
+    let high = match high {
+        Bound::Included(score) => order_of(*score) + 1,
+        Bound::Excluded(score) => order_of(*score),
+        Bound::Unbounded => u64::MAX,
+    };
+    low..high
+}
+
 impl SortedRange {
-    /// The first key of the range's entries, and the one behind them.
-    fn limits(&self, version: u64) -> (Vec<u8>, Vec<u8>) {
+    /// The first key of the entries of a set in the range, and the one behind them. Entries of
+    /// removed members before those of the set are left out, because a walk would step over them.
+    fn limits(&self, set: &Collection) -> (Vec<u8>, Vec<u8>) {
+        let version = set.version;
         let (lower, upper) = match self {
             Self::Scores(low, high) => {
-                let low = match low {
-                    Bound::Included(score) => order_of(*score),
-                    Bound::Excluded(score) => order_of(*score) + 1,
-                    Bound::Unbounded => 0,
-                };
-                let high = match high {
-                    Bound::Included(score) => order_of(*score) + 1,
-                    Bound::Excluded(score) => order_of(*score),
-                    Bound::Unbounded => u64::MAX,
-                };
-                (score_key(version, low, &[]), score_key(version, high, &[]))
+                let Range { start, end } = places(low, high);
+                (score_key(version, start.max(set.first), &[]), score_key(version, end, &[]))
             }
             Self::Names(low, high) => {
                 let key = |name: &[u8]| name_key(SORTED, version, name);
@@ -85,10 +97,21 @@ impl SortedRange {
     }
 
     /// The limits of all entries of the kind that the range has.
-    fn whole(&self, version: u64) -> (Vec<u8>, Vec<u8>) {
+    fn whole(&self, set: &Collection) -> (Vec<u8>, Vec<u8>) {
         match self {
-            Self::Scores(..) => Self::Scores(Bound::Unbounded, Bound::Unbounded).limits(version),
-            Self::Names(..) => Self::Names(Bound::Unbounded, Bound::Unbounded).limits(version),
+            Self::Scores(..) => Self::Scores(Bound::Unbounded, Bound::Unbounded).limits(set),
+            Self::Names(..) => Self::Names(Bound::Unbounded, Bound::Unbounded).limits(set),
+        }
+    }
+
+    /// True if every member of a set is within.
+    fn is_all_of(&self, set: &Collection) -> bool {
+        match self {
+            Self::Scores(low, high) => {
+                let places = places(low, high);
+                places.start <= set.first && places.end > order_of(f64::INFINITY)
+            }
+            Self::Names(low, high) => (low, high) == (&Bound::Unbounded, &Bound::Unbounded),
         }
     }
 }
@@ -163,7 +186,7 @@ impl Access {
         take: u64,
     ) -> Result<Vec<Scored>, Wrong> {
         match self.collection(key, SORTED).await? {
-            Some(set) => self.read_sorted(range.limits(set.version), end, skip, take).await,
+            Some(set) => self.read_sorted(range.limits(&set), end, skip, take).await,
             None => Ok(Vec::new()),
         }
     }
@@ -178,7 +201,7 @@ impl Access {
     ) -> Result<bool, Wrong> {
         let Some(set) = self.collection(key, SORTED).await? else { return Ok(true) };
         let range = SortedRange::Scores(Bound::Included(scores.start), Bound::Excluded(scores.end));
-        let walk = self.walk_sorted(range.limits(set.version), Side::Left).await?;
+        let walk = self.walk_sorted(range.limits(&set), Side::Left).await?;
         let Some(mut walk) = walk else { return Ok(true) };
         while let Some((key, value)) = walk.entry() {
             let (member, score) = split_scored(key, value)?;
@@ -202,7 +225,7 @@ impl Access {
     /// range or outside of it, whichever are fewer.
     pub(crate) async fn count_sorted(&self, key: &Key, range: &SortedRange) -> Result<u64, Wrong> {
         let Some(set) = self.collection(key, SORTED).await? else { return Ok(0) };
-        self.count_between(&set, range.limits(set.version), range.whole(set.version)).await
+        self.count_between(&set, range.limits(&set), range.whole(&set)).await
     }
 
     /// Returns the rank of a member from an end on, and its score.
@@ -217,7 +240,7 @@ impl Access {
             return Ok(None);
         };
         let score = score_of(&score)?;
-        let (first, behind) = ALL.limits(set.version);
+        let (first, behind) = ALL.limits(&set);
         let place = score_key(set.version, order_of(score), member).to_vec();
         let lower = self.count_between(&set, (first.clone(), place), (first, behind)).await?;
         match end {
@@ -275,7 +298,7 @@ impl Access {
         let (behind, take) = (set.count - ranks.end, ranks.end - ranks.start);
         let (end, skip) =
             if ranks.start <= behind { (Side::Left, ranks.start) } else { (Side::Right, behind) };
-        let mut found = self.read_sorted(ALL.limits(set.version), end, skip, take).await?;
+        let mut found = self.read_sorted(ALL.limits(set), end, skip, take).await?;
         if found.len() as u64 != take {
             return Err(corrupt(ELEMENTS, &scores_prefix(set.version)).into());
         }
@@ -360,6 +383,8 @@ impl Access {
             None => Collection { version: self.new_version(key.db).await?, count: 0, first: 0 },
         };
         let store = self.store.clone();
+        // The first places of members before and after the changes.
+        let (mut left, mut lowest) = (u64::MAX, u64::MAX);
         for (number, (member, change)) in changes.iter().enumerate() {
             if number % AT_ONCE == AT_ONCE - 1 {
                 yield_now().await;
@@ -367,15 +392,33 @@ impl Access {
             let Some(score) = change.after.filter(|_| change.after != change.before) else { continue };
             let (batch, elements) = (&mut self.changes()?.batch, &store.0.elements);
             if let Some(old) = change.before {
+                left = left.min(order_of(old));
                 batch.delete_cf(elements, score_key(set.version, order_of(old), member))?;
             }
+            lowest = lowest.min(order_of(score));
             batch.put_cf(elements, name_key(SORTED, set.version, member), score_value(score))?;
             batch.put_cf(elements, score_key(set.version, order_of(score), member), [])?;
         }
-        if added == 0 {
+        let first = match before {
+            None => lowest,
+            Some(_) if left <= set.first => self.first_place(&set, set.first.min(lowest)).await?,
+            Some(_) => set.first.min(lowest),
+        };
+        if added == 0 && first == set.first {
             return self.touch(key);
         }
-        self.put_sorted(key, before.map(|(head, _)| head), Collection { count: set.count + added, ..set })
+        let set = Collection { count: set.count + added, first, ..set };
+        self.put_sorted(key, before.map(|(head, _)| head), set)
+    }
+
+    /// Returns the place of the first member of a set, which is `from` or behind it. Writes of this
+    /// access count.
+    async fn first_place(&self, set: &Collection, from: u64) -> Result<u64, Wrong> {
+        let walk = self.walk_sorted(ALL.limits(&Collection { first: from, ..*set }), Side::Left).await?;
+        match walk.as_ref().and_then(Walk::entry) {
+            Some((key, value)) => Ok(order_of(split_scored(key, value)?.1)),
+            None => Ok(from),
+        }
     }
 
     /// Removes members, and the key with the last. Returns the number of those that were there.
@@ -389,23 +432,43 @@ impl Access {
             }
         }
         let gone: Vec<Scored> = gone.into_iter().collect();
-        self.drop_scored(key, &head, &set, &gone).await?;
+        self.drop_scored(key, &head, &set, &gone, set.first).await?;
         Ok(gone.len() as u64)
     }
 
     /// Removes all members of a range. Returns their number.
     pub(crate) async fn remove_range(&mut self, key: &Key, range: &SortedRange) -> Result<u64, Wrong> {
         let Some((head, set)) = self.sorted_to_write(key).await? else { return Ok(0) };
-        let gone = self.read_sorted(range.limits(set.version), Side::Left, 0, u64::MAX).await?;
-        self.drop_scored(key, &head, &set, &gone).await?;
+        if range.is_all_of(&set) && set.count > SMALL {
+            self.remove(key, &head)?;
+            return Ok(set.count);
+        }
+        let gone = self.read_sorted(range.limits(&set), Side::Left, 0, REMOVED_AT_MOST + 1).await?;
+        refuse_many(&gone)?;
+        let from = match (range, gone.last()) {
+            // The members before the last one that goes are those that go, or have gone.
+            (SortedRange::Scores(low, high), Some((_, last))) if places(low, high).start <= set.first => {
+                order_of(*last)
+            }
+            _ => set.first,
+        };
+        self.drop_scored(key, &head, &set, &gone, from).await?;
         Ok(gone.len() as u64)
     }
 
     /// Removes the members with these ranks. Returns their number.
     pub(crate) async fn remove_ranks(&mut self, key: &Key, ranks: Range<u64>) -> Result<u64, Wrong> {
         let Some((head, set)) = self.sorted_to_write(key).await? else { return Ok(0) };
-        let gone = self.read_ranks(&set, ranks).await?;
-        self.drop_scored(key, &head, &set, &gone).await?;
+        if ranks.start == 0 && ranks.end >= set.count && set.count > SMALL {
+            self.remove(key, &head)?;
+            return Ok(set.count);
+        }
+        let ranks = ranks.start..ranks.end.min(ranks.start.saturating_add(REMOVED_AT_MOST + 1));
+        let gone = self.read_ranks(&set, ranks.clone()).await?;
+        refuse_many(&gone)?;
+        let last = gone.last().filter(|_| ranks.start == 0);
+        let from = last.map_or(set.first, |(_, last)| order_of(*last));
+        self.drop_scored(key, &head, &set, &gone, from).await?;
         Ok(gone.len() as u64)
     }
 
@@ -418,18 +481,22 @@ impl Access {
         count: u64,
     ) -> Result<Vec<Scored>, Wrong> {
         let Some((head, set)) = self.sorted_to_write(key).await? else { return Ok(Vec::new()) };
-        let gone = self.read_sorted(ALL.limits(set.version), end, 0, count).await?;
-        self.drop_scored(key, &head, &set, &gone).await?;
+        let gone = self.read_sorted(ALL.limits(&set), end, 0, count).await?;
+        let last = gone.last().filter(|_| end == Side::Left);
+        let from = last.map_or(set.first, |(_, last)| order_of(*last));
+        self.drop_scored(key, &head, &set, &gone, from).await?;
         Ok(gone)
     }
 
-    /// Removes members of a set, which are all there and different.
+    /// Removes members of a set, which are all there and different. The first member that stays has
+    /// the place `from` or one behind it.
     async fn drop_scored(
         &mut self,
         key: &Key,
         head: &Head,
         set: &Collection,
         gone: &[Scored],
+        from: u64,
     ) -> Result<(), Wrong> {
         let removed = gone.len() as u64;
         if removed == 0 {
@@ -452,7 +519,9 @@ impl Access {
             self.unlink(key, head)?;
             return self.touch(key);
         }
-        self.put_sorted(key, Some(*head), Collection { count: set.count - removed, ..*set })
+        let takes_first = gone.iter().any(|(_, score)| order_of(*score) <= set.first);
+        let first = if takes_first { self.first_place(set, from).await? } else { set.first.max(from) };
+        self.put_sorted(key, Some(*head), Collection { count: set.count - removed, first, ..*set })
     }
 
     async fn sorted_to_write(&mut self, key: &Key) -> Result<Option<(Head, Collection)>, Wrong> {
@@ -463,6 +532,14 @@ impl Access {
     fn put_sorted(&mut self, key: &Key, before: Option<Head>, set: Collection) -> Result<(), Wrong> {
         let expiry = before.and_then(|head| head.expiry);
         self.put_head(key, before.as_ref(), expiry, &collection_value(SORTED, expiry, set))
+    }
+}
+
+/// Refuses to remove more members than [`REMOVED_AT_MOST`].
+fn refuse_many(gone: &[Scored]) -> Result<(), Wrong> {
+    match gone.len() as u64 > REMOVED_AT_MOST {
+        true => Err(Wrong::err("more than 4194304 members are in the range; remove them in parts")),
+        false => Ok(()),
     }
 }
 
