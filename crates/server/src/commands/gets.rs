@@ -3,6 +3,8 @@
 //! Their view, its options and the statistics are made once for all of them, and their reads of the
 //! device are in flight together. Each has the reply that [`execute`](super::execute) would add.
 
+use super::table::find;
+use super::watching;
 use crate::resp::{Encoder, Request};
 use crate::server::Server;
 use crate::session::Session;
@@ -13,20 +15,22 @@ pub(crate) fn gets(requests: &[Request]) -> usize {
     requests.iter().take_while(is_get).count()
 }
 
-/// Carries out [`gets`], and adds the reply of each. Returns the length of the longest one in
-/// bytes.
+/// Carries out the first of [`gets`], and adds their replies: as many as until the output has
+/// `at_most` bytes, one at least. Returns their number, and the length of the longest in bytes.
 pub(crate) async fn execute_gets(
     server: &Server,
     session: &Session,
     requests: &[Request],
+    at_most: usize,
     out: &mut Encoder,
-) -> usize {
-    server.stats().commands.add(requests.len() as u64);
-    session.client.note_command("get", server.env().now());
+) -> (usize, usize) {
+    let begun = server.env().now();
+    session.client.note_command("get", begun);
     let view = server.store().view(server.store().now());
     let names = requests.iter().map(|args| &args[1][..]);
-    let mut longest = 0;
-    for found in view.each_string(session.db(), names).await {
+    let found = view.each_string(session.db(), names, at_most).await;
+    let (mut longest, mut done) = (0, 0);
+    for (args, found) in requests.iter().zip(found) {
         let before = out.len();
         match found {
             Ok(value) => out.optional_bulk(value),
@@ -35,7 +39,18 @@ pub(crate) async fn execute_gets(
                 out.error(&wrong);
             }
         }
-        longest = longest.max(out.len() - before);
+        if let Some(spec) = find(&args[0]) {
+            watching::show(spec, server, session, args);
+        }
+        (longest, done) = (longest.max(out.len() - before), done + 1);
+        if out.len() >= at_most {
+            break;
+        }
     }
-    longest
+    server.stats().commands.add(done as u64);
+    if let Some(first) = requests.first() {
+        // One entry for all, because each took the time of all.
+        watching::time(server, session, first, begun);
+    }
+    (done, longest)
 }

@@ -201,6 +201,10 @@ pub(crate) async fn execute_writers(
         }
         return;
     }
+    if keys.len() > 1 {
+        // One round trip, instead of one for each command.
+        access.prefetch(&keys[..keys.len().min(KEYS_AT_ONCE)]).await;
+    }
     // Beginning and number of the replies of what is not committed.
     let (mut begin, mut replies) = (out.len(), 0);
     for (spec, args) in resolved() {

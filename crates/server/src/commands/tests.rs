@@ -76,16 +76,36 @@ fn neighbouring_gets_answer_and_fail_each_by_itself() {
         assert_eq!(gets(&run), 6, "STRLEN is none");
         let mut out = Encoder::new(Protocol::Two);
         let (commands, errors) = (server.stats().commands.get(), server.stats().errors.get());
-        let longest = execute_gets(server, session, &run[..6], &mut out).await;
+        let (done, longest) = execute_gets(server, session, &run[..6], 1 << 20, &mut out).await;
+        assert_eq!(done, 6);
         assert_eq!((server.stats().commands.get(), server.stats().errors.get()), (commands + 6, errors + 2));
         let replies = lines(out);
         assert_eq!(replies, ["$1", "1", DAMAGED, "-WRONGTYPE Opera", "$-1", "$-1", "$1", "1"]);
         assert!(longest > "-WRONGTYPE Operation".len(), "the longest is an error");
+        let counts = server.store().counts();
+        assert_eq!((counts.hits(), counts.misses()), (3, 2), "GETs are counted, but not the damaged one");
         // In another database none of them is there.
         line(server, session, "SELECT 1").await;
         let mut out = Encoder::new(Protocol::Two);
-        assert_eq!(execute_gets(server, session, &run[..3], &mut out).await, "$-1\r\n".len());
+        let absent = execute_gets(server, session, &run[..3], 1 << 20, &mut out).await;
+        assert_eq!(absent, (3, "$-1\r\n".len()));
         assert_eq!(lines(out), ["$-1"; 3]);
+    });
+}
+
+#[test]
+fn gets_of_large_values_stop_where_the_output_is_full() {
+    with_server(async |server, session| {
+        let large = "x".repeat(40 << 10);
+        one(server, session, request(&format!("SET large {large}"))).await;
+        let run: Vec<Request> = (0..100).map(|_| request("GET large")).collect();
+        let mut out = Encoder::new(Protocol::Two);
+        let (done, longest) = execute_gets(server, session, &run, 100 << 10, &mut out).await;
+        assert_eq!((done, longest), (3, large.len() + "$40960\r\n\r\n".len()));
+        let mut full = Encoder::new(Protocol::Two);
+        let (done, _) = execute_gets(server, session, &run, 1, &mut full).await;
+        assert_eq!(done, 1, "one at least");
+        assert_eq!(full.take(), out.take()[..longest]);
     });
 }
 

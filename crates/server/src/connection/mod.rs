@@ -238,10 +238,12 @@ impl Connection<'_> {
         loop {
             let gets = commands::gets(requests).min(at_once(&self.expected));
             if gets > 1 {
-                let (now, later) = requests.split_at_mut(gets);
-                let longest = commands::execute_gets(self.server, &self.session, now, &mut self.out).await;
+                let (session, out) = (&self.session, &mut self.out);
+                let now = &requests[..gets];
+                let (done, longest) =
+                    commands::execute_gets(self.server, session, now, OUTPUT_AT_MOST, out).await;
                 expect(&self.expected, longest);
-                requests = later;
+                requests = &mut requests[done..];
             } else {
                 let mut waiting = requests.iter_mut();
                 self.read(&mut waiting).await;

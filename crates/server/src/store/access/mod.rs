@@ -325,14 +325,33 @@ impl Access {
         }
     }
 
-    /// Reads many keys of KarstDB at the same time, as of one moment. Returns a result for each.
-    async fn multi_get_each<K: AsRef<[u8]> + Sync>(
+    /// Reads many keys of KarstDB at the same time, as of one moment, without the writes of this
+    /// access. Returns a result for each. Values that come after `at_most` bytes of others are not
+    /// read: their result is `LimitReached`.
+    async fn multi_get_within(
+        &self,
+        family: &ColumnFamily,
+        keys: &[layout::Bytes],
+        at_most: u64,
+    ) -> Vec<karstdb::Result<Option<Value>>> {
+        let db = &self.store.0.db;
+        let limited =
+            |options: &ReadOptions| ReadOptions { value_size_soft_limit: at_most, ..options.clone() };
+        let read = db.multi_get_cf_async(&limited(self.options()), family, keys).await;
+        match self.again() {
+            Some(options) => db.multi_get_cf_async(&limited(options), family, keys).await,
+            None => read,
+        }
+    }
+
+    /// Reads many keys of KarstDB at the same time, as of one moment.
+    async fn multi_get<K: AsRef<[u8]> + Sync>(
         &self,
         family: &ColumnFamily,
         keys: &[K],
-    ) -> Vec<karstdb::Result<Option<Value>>> {
+    ) -> karstdb::Result<Vec<Option<Value>>> {
         let db = &self.store.0.db;
-        match &self.changes {
+        let read = match &self.changes {
             Some(Changes { batch, .. }) if !batch.is_empty() => {
                 batch.multi_get_from_batch_and_db_cf_async(db, self.options(), family, keys).await
             }
@@ -343,16 +362,8 @@ impl Access {
                     None => read,
                 }
             }
-        }
-    }
-
-    /// Reads many keys of KarstDB at the same time, as of one moment.
-    async fn multi_get<K: AsRef<[u8]> + Sync>(
-        &self,
-        family: &ColumnFamily,
-        keys: &[K],
-    ) -> karstdb::Result<Vec<Option<Value>>> {
-        self.multi_get_each(family, keys).await.into_iter().collect()
+        };
+        read.into_iter().collect()
     }
 
     fn default_family(&self) -> &ColumnFamily {

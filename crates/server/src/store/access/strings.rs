@@ -3,7 +3,10 @@
 use super::super::layout::{Body, Bytes, Head, stored_key, string_value};
 use super::{Access, Key, Kind, Millis, Record, expect};
 use crate::wrong::Wrong;
-use karstdb::Value;
+use karstdb::{ErrorKind, Value};
+
+/// Bytes of records that [`Access::prefetch`] holds at the same time.
+const PREFETCHED_AT_MOST: u64 = 1 << 20;
 
 /// Expiry of a string that is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,23 +36,33 @@ impl Access {
         Ok(records.into_iter().map(|record| record.and_then(text)).collect())
     }
 
-    /// Returns a result as that of [`string`](Self::string) for each of many names of a database,
-    /// read at the same time and as of one moment.
+    /// Returns results as those of [`string`](Self::string) for many names of a database, read at
+    /// the same time and as of one moment, in a view. The first values that are together longer than
+    /// `at_most` bytes end the results, which are therefore those of the first names, one at least.
     pub(crate) async fn each_string(
         &self,
         db: u16,
         names: impl Iterator<Item = &[u8]>,
+        at_most: usize,
     ) -> Vec<Result<Option<Value>, Wrong>> {
         let base = self.base(db);
         let stored: Vec<Bytes> = names.map(|name| stored_key(base, name)).collect();
-        let values = self.multi_get_each(self.default_family(), &stored).await;
+        let values = self.multi_get_within(self.default_family(), &stored, at_most as u64).await;
         let string = |(key, value): (&Bytes, karstdb::Result<Option<Value>>)| {
-            let Some(value) = value? else { return Ok(None) };
-            let head = Head::decode(key, &value)?;
-            let record = (!head.is_expired(self.now)).then_some(Record { head, value });
+            let record =
+                value?.map(|value| Ok::<_, Wrong>(Record { head: Head::decode(key, &value)?, value }));
+            let record = record.transpose()?.filter(|record| !record.head.is_expired(self.now));
+            self.store.0.counts.note_lookup(record.is_some());
             Ok(expect(record, Kind::String)?.and_then(text))
         };
-        stored.iter().zip(values).map(string).collect()
+        stored.iter().zip(values).take_while(|(_, value)| !is_beyond(value)).map(string).collect()
+    }
+
+    /// Brings the records of keys into memory, in one round trip: those that come first until they
+    /// are 1 MiB. An error comes again when the key is read.
+    pub(crate) async fn prefetch(&self, keys: &[Key]) {
+        let stored: Vec<Bytes> = keys.iter().map(|key| self.stored(key)).collect();
+        let _only_read = self.multi_get_within(self.default_family(), &stored, PREFETCHED_AT_MOST).await;
     }
 
     /// Sets a key to a string, in place of a value of any type.
@@ -80,4 +93,9 @@ fn text(Record { head, value }: Record) -> Option<Value> {
         Body::String { begins } => Some(value.slice(begins..value.len())),
         Body::Collection(_) => None,
     }
+}
+
+/// True if a value was not read because those before it were too long.
+fn is_beyond(value: &karstdb::Result<Option<Value>>) -> bool {
+    matches!(value, Err(error) if error.kind() == ErrorKind::LimitReached)
 }
