@@ -10,6 +10,9 @@ use crate::wrong::Wrong;
 
 /// Number of bytes that are summed in one piece.
 const SUMMED_AT_ONCE: usize = 64 << 10;
+/// Memory of the writes of one value, as EXEC has it, and about that of an element beside its bytes.
+const WRITES_AT_MOST: usize = 1 << 30;
+const BYTES_OF_WRITE: usize = 128;
 /// Maximum number of elements that are written by one call, and of their bytes.
 const ELEMENTS_AT_ONCE: usize = 1024;
 const BYTES_AT_ONCE: usize = 1 << 20;
@@ -145,8 +148,10 @@ pub(super) async fn restore(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Reads a whole value, so that nothing is written of one that is damaged.
+/// Reads a whole value, so that nothing is written of one that is damaged, or whose writes would
+/// take more than [`WRITES_AT_MOST`] of memory.
 async fn check(body: &[u8]) -> Result<(), Wrong> {
+    let mut bytes = 0;
     let (mut reader, mut pace) = (Reader::new(body).map_err(bad_format)?, Pace::default());
     let (has_scores, mut is_score) = (reader.of() == Type::SortedSet, false);
     while let Some(part) = reader.next().map_err(bad_format)? {
@@ -154,6 +159,10 @@ async fn check(body: &[u8]) -> Result<(), Wrong> {
             score(&part)?;
         }
         is_score = !is_score;
+        bytes += part.len() + BYTES_OF_WRITE;
+        if bytes > WRITES_AT_MOST {
+            return Err(Wrong::err("the value has more elements than can be written at once"));
+        }
         pace.step().await;
     }
     Ok(())

@@ -11,6 +11,9 @@ use karstdb::Value;
 use std::cmp::Ordering;
 use std::ops::Range;
 
+/// Maximum number of results of the patterns of GET.
+const FOUND_AT_MOST: usize = 16 << 20;
+
 /// Number of elements that are sorted in one piece, or added to a list in one call.
 const AT_ONCE: usize = 1024;
 
@@ -195,6 +198,9 @@ async fn sorted(
         true => {}
     }
     let (places, mut pace) = (options.places(elements.len()), Pace::default());
+    if places.len().saturating_mul(options.get.len()) > FOUND_AT_MOST {
+        return Err(Wrong::err("the patterns of GET and the elements have more than 16777216 results"));
+    }
     let mut found = Vec::new();
     for element in elements.drain(places) {
         if options.get.is_empty() {
