@@ -9,7 +9,7 @@
 //! | tables are linked or copied, under numbers of the database, and synced | files that nothing refers to |
 //! | all entries are read, and compared with the metadata | nothing |
 //! | sequence numbers up to the largest entry's are skipped | the sequence number |
-//! | the MANIFEST gets the family with all its tables, in one atomic group | the family |
+//! | a new MANIFEST has the family with all its tables | the family |
 //! | OPTIONS is written; exported files that were moved lose their original names | |
 //!
 //! Invariants:

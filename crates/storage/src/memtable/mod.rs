@@ -402,10 +402,12 @@ impl MemTable {
     }
 
     /// Returns true if [`warm`](Self::warm) saves time. It does not in a small memtable, which is
-    /// in the processor's caches, nor with a filter, at which the search for an absent key ends.
+    /// in the processor's caches, nor with a filter, at which the search for an absent key ends. False
+    /// too where a search checks the entries that it passes.
     #[inline]
     pub fn gains_from_warming(&self) -> bool {
-        self.filter.is_none() && self.list.len() >= WARMED_FROM
+        let is_checked = self.checks_searches || self.checks_order || self.check_whole().is_err();
+        self.filter.is_none() && self.list.len() >= WARMED_FROM && !is_checked
     }
 
     /// Reads for up to [`LANES`] internal keys at the same time what
