@@ -180,7 +180,7 @@ pub(super) async fn client(call: &mut Call<'_>) -> Result<(), Wrong> {
         ("no-evict" | "no-touch", 3) => return Err(Wrong::syntax()),
         ("tracking", 3) if call.is(2, "off") => call.out.ok(),
         ("unblock", _) => unblock(call)?,
-        ("pause", _) => pause(call)?,
+        ("pause", _) => pause(call).await?,
         ("unpause", 2) => {
             call.server.pause().end();
             call.out.ok();
@@ -194,7 +194,7 @@ pub(super) async fn client(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn pause(call: &mut Call<'_>) -> Result<(), Wrong> {
+async fn pause(call: &mut Call<'_>) -> Result<(), Wrong> {
     let of_all = match call.args {
         [_, _, _] => true,
         [_, _, _, _] if call.is(3, "all") => true,
@@ -205,6 +205,10 @@ fn pause(call: &mut Call<'_>) -> Result<(), Wrong> {
     let span = Duration::from_millis(super::blocking::milliseconds(&call.args[2])?.unsigned_abs());
     let now = call.server.env().now();
     call.server.pause().begin(now.saturating_add(span), of_all, now);
+    if !call.session.is_in_exec() {
+        // Writes that began before have ended once all keys are free. An EXEC may hold some itself.
+        drop(call.server.store().change_all().await);
+    }
     call.out.ok();
     Ok(())
 }

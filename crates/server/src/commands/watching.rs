@@ -18,7 +18,7 @@ fn redacted(args: &[Vec<u8>]) -> Cow<'_, [Vec<u8>]> {
     let word = |at: usize| args.get(at).map(|word| lower(word)).unwrap_or_default();
     let secret: Vec<usize> = match &*word(0) {
         "auth" => (1..args.len()).collect(),
-        "hello" => (2..args.len()).find(|at| word(*at) == "auth").map_or(vec![], |at| vec![at + 1, at + 2]),
+        "hello" => secrets_of_hello(args),
         "config" => (2..args.len()).filter(|at| at % 2 == 1 && word(at - 1) == "requirepass").collect(),
         _ => return Cow::Borrowed(args),
     };
@@ -29,6 +29,26 @@ fn redacted(args: &[Vec<u8>]) -> Cow<'_, [Vec<u8>]> {
         }
     }
     Cow::Owned(args)
+}
+
+/// Numbers of the arguments of HELLO that are names of users or passwords. A name of a connection
+/// may be the word of an option, so the options are gone through in their order.
+fn secrets_of_hello(args: &[Vec<u8>]) -> Vec<usize> {
+    let (mut secret, mut at) = (Vec::new(), 2);
+    while let Some(word) = args.get(at) {
+        match &*lower(word) {
+            "auth" => {
+                secret.extend([at + 1, at + 2]);
+                at += 3;
+            }
+            "setname" => at += 2,
+            _ => {
+                secret.extend(at..args.len());
+                break;
+            }
+        }
+    }
+    secret
 }
 
 /// Tells the clients of MONITOR of a command that runs.
@@ -45,9 +65,7 @@ pub(super) fn show(spec: &Spec, server: &Server, session: &Session, args: &[Vec<
     }
     line += "\r\n";
     let (limit, now) = (server.settings().pubsub_limit(), server.env().now());
-    for monitor in server.clients().monitors() {
-        monitor.post([line.as_bytes(), &[]], &limit, now);
-    }
+    server.clients().each_monitor(|monitor| monitor.post([line.as_bytes(), &[]], &limit, now));
 }
 
 /// Adds bytes in quotes, as Redis prints them.

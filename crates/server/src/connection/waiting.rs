@@ -11,6 +11,9 @@ use karstdb::io::net::Receiver;
 use karstdb::io::sleep;
 use std::pin::pin;
 
+/// Bytes that are kept of a client that has not authenticated itself.
+const STRANGE_AT_MOST: usize = 1 << 20;
+
 /// Bytes that were received while a command waited: they come before those of the receiver.
 #[derive(Debug, Default)]
 pub(super) struct Early {
@@ -23,6 +26,9 @@ impl Early {
     /// Takes everything that was received.
     fn take(&mut self, receiver: &mut Receiver) {
         let received = receiver.buffered();
+        if !received.is_empty() {
+            self.bytes.drain(..std::mem::take(&mut self.consumed));
+        }
         self.bytes.extend_from_slice(received);
         receiver.consume(received.len());
     }
@@ -80,7 +86,9 @@ impl Connection<'_> {
     /// Keeps what was received, which is limited as a request is.
     fn keep_early(&mut self) -> Result<(), Over> {
         self.early.take(&mut self.receiver);
-        match self.early.bytes.len() > self.server.settings().limits().request {
+        let limits = self.server.settings().limits();
+        let at_most = if self.session.is_authenticated() { limits.request } else { STRANGE_AT_MOST };
+        match self.early.bytes.len() - self.early.consumed > at_most {
             true => Err(Over),
             false => Ok(()),
         }

@@ -98,8 +98,10 @@ impl Clients {
         self.has_monitors.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn monitors(&self) -> Vec<Arc<Client>> {
-        self.monitors.lock().clone()
+    /// Calls `each` with every client of MONITOR. None is added or removed meanwhile, so that a
+    /// client gets no line behind the end of its monitoring.
+    pub(crate) fn each_monitor(&self, each: impl FnMut(&Arc<Client>)) {
+        self.monitors.lock().iter().for_each(each);
     }
 
     /// The subscriptions of all clients.

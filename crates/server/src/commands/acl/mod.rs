@@ -10,6 +10,8 @@ use crate::numbers::integer;
 use crate::wrong::Wrong;
 use sha256::sha256;
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read;
 
 /// Bits that GENPASS makes by default and at most.
 const BITS: i64 = 256;
@@ -100,9 +102,13 @@ fn generate(call: &mut Call<'_>) -> Result<(), Wrong> {
          4096",
     ))?;
     let digits = (bits as usize).div_ceil(4);
+    // Of the kernel's generator, because passwords are not to be guessed from each other.
+    let mut bytes = vec![0; digits.div_ceil(2)];
+    let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
+    read.map_err(|error| Wrong::err(format_args!("no random numbers: /dev/urandom: {error}")))?;
     let mut text = String::new();
-    while text.len() < digits {
-        let _never_fails = write!(text, "{:016x}", call.server.env().random_seed());
+    for byte in bytes {
+        let _never_fails = write!(text, "{byte:02x}");
     }
     text.truncate(digits);
     call.out.bulk(text);
