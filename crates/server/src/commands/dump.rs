@@ -10,7 +10,8 @@ use crate::wrong::Wrong;
 
 /// Number of bytes that are summed in one piece.
 const SUMMED_AT_ONCE: usize = 64 << 10;
-/// Memory of the writes of one value, as EXEC has it, and about that of an element beside its bytes.
+/// Memory of the writes of one value, as EXEC has it, and about that of an element beside its
+/// bytes.
 const WRITES_AT_MOST: usize = 1 << 30;
 const BYTES_OF_WRITE: usize = 128;
 /// Maximum number of elements that are written by one call, and of their bytes.

@@ -401,18 +401,16 @@ impl MemTable {
         Ok(Entries { memtable: self, user_key, next })
     }
 
-    /// Returns true if [`warm`](Self::warm) saves time. It does not in a small memtable, which is
-    /// in the processor's caches, nor with a filter, at which the search for an absent key ends. False
-    /// too where a search checks the entries that it passes.
+    /// Returns true if [`warm`](Self::warm) saves time: not in a small memtable, which the caches
+    /// hold, nor with a filter, which ends most searches. False if searches check entries.
     #[inline]
     pub fn gains_from_warming(&self) -> bool {
         let is_checked = self.checks_searches || self.checks_order || self.check_whole().is_err();
         self.filter.is_none() && self.list.len() >= WARMED_FROM && !is_checked
     }
 
-    /// Reads for up to [`LANES`] internal keys at the same time what
-    /// [`entries_of`](Self::entries_of) reads for each, so that calls for them find it in the
-    /// processor's caches.
+    /// Brings into the processor's caches, for up to [`LANES`] internal keys at the same time, what
+    /// [`entries_of`](Self::entries_of) reads for each.
     pub fn warm(&self, seek_keys: &[&[u8]]) {
         let _only_read = self.list.seek_ge_together(seek_keys);
     }

@@ -37,8 +37,9 @@ impl Access {
     }
 
     /// Returns results as those of [`string`](Self::string) for many names of a database, read at
-    /// the same time and as of one moment, in a view. The first values that are together longer than
-    /// `at_most` bytes end the results, which are therefore those of the first names, one at least.
+    /// the same time and as of one moment, in a view. The first values that are together longer
+    /// than `at_most` bytes end the results, which are therefore those of the first names, one at
+    /// least.
     pub(crate) async fn each_string(
         &self,
         db: u16,

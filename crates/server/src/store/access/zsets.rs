@@ -31,8 +31,8 @@ const SMALL: u64 = 128;
 /// Members that are written before other tasks run.
 const AT_ONCE: usize = 256;
 
-/// Maximum number of members that one removal of a range takes, unless it takes all: each is held in
-/// memory, and two deletions of it.
+/// Maximum number of members that one removal of a range takes, unless it takes all: each is held
+/// in memory, and two deletions of it.
 const REMOVED_AT_MOST: u64 = 4 << 20;
 
 /// A member with its score.
