@@ -37,7 +37,7 @@ const HELP: &str = "karst-judge COMMAND
   kills ...         processes of both engines that write counters to one directory, in turns, and are killed;
                     [--kills N] [--seed S] [--folder DIR]
   lockstep ...      the same random operations on both, every answer compared, directories swapped at each reopening;
-                    [--ops N] [--seed S] [--folder DIR]; of one seed [--until N] [--without KIND] [--set OPTION=VALUE]
+                    [--ops N] [--seed S] [--folder DIR]; of one seed [--until N] [--with KIND] [--without KIND] [--set OPTION=VALUE]
   lockstep fifo|timestamps ...
                     FIFO compaction of files of many ages; families with timestamps;
                     [--ops N] [--seed S] [--folder DIR]
