@@ -11,10 +11,10 @@
 //!
 //! [`Client::claim`]: crate::server::Client::claim
 
-use super::lists::{self, ManyPop};
+use super::collections::{ManyPop, many_pop};
 use super::pace::Pace;
 use super::table::{Id, Spec};
-use super::{Call, commit, zsets};
+use super::{Call, commit, lists, zsets};
 use crate::numbers::integer_argument;
 use crate::resp::Encoder;
 use crate::server::{AppendSync, Server};
@@ -84,12 +84,12 @@ impl Wanted {
         Ok(match id {
             Id::BlMPop => {
                 let timeout = timeout(&args[1])?;
-                let ManyPop { keys: of, side, most } = lists::many_pop(args, 2)?;
-                Self { keys: keys(&args[of]), action: Action::PopMany(side, most), timeout }
+                let ManyPop { keys: of, end, most } = many_pop(args, 2, lists::side)?;
+                Self { keys: keys(&args[of]), action: Action::PopMany(end, most), timeout }
             }
             Id::BzMPop => {
                 let timeout = timeout(&args[1])?;
-                let zsets::ScoredPop { keys: of, end, most } = zsets::many_pop(args, 2)?;
+                let ManyPop { keys: of, end, most } = many_pop(args, 2, zsets::end)?;
                 Self { keys: keys(&args[of]), action: Action::PopManyScored(end, most), timeout }
             }
             Id::BlMove | Id::BRPopLPush => {

@@ -1,13 +1,14 @@
-//! Parts of commands of hashes, sets and sorted sets: HSCAN, SSCAN and ZSCAN, options of all scans,
-//! random counts.
+//! Parts of commands of several types: HSCAN, SSCAN and ZSCAN, options of all scans, counts, random
+//! elements, and the arguments of LMPOP and ZMPOP.
 
 use super::Call;
 use super::pace::Pace;
 use crate::numbers::{float_text, integer_argument};
 use crate::pattern::Pattern;
-use crate::store::{Kind, score_of};
+use crate::store::{Kind, Side, score_of};
 use crate::wrong::Wrong;
 use karstdb::Value;
+use std::ops::Range;
 
 /// Number of keys or elements that a scan looks at without COUNT.
 pub(super) const SCAN_COUNT: usize = 10;
@@ -30,6 +31,62 @@ pub(super) fn scan_count(argument: &[u8]) -> Result<usize, Wrong> {
         number @ 1.. => Ok(number.min(SCAN_AT_MOST) as usize),
         _ => Err(Wrong::syntax()),
     }
+}
+
+/// Parses the count of a pop, which is not negative.
+pub(super) fn pop_count(argument: &[u8]) -> Result<u64, Wrong> {
+    let count = integer_argument(argument).ok().and_then(|count| u64::try_from(count).ok());
+    count.ok_or(Wrong::not_positive())
+}
+
+/// Parses a number above 0; `why` is the error's text for anything else.
+fn positive(argument: &[u8], why: &str) -> Result<u64, Wrong> {
+    let number = integer_argument(argument).ok().and_then(|number| u64::try_from(number).ok());
+    number.filter(|number| *number > 0).ok_or_else(|| Wrong::err(why))
+}
+
+/// Parses the number of keys that follow, which is above 0.
+pub(super) fn key_count(argument: &[u8]) -> Result<usize, Wrong> {
+    let count = positive(argument, "numkeys should be greater than 0")?;
+    Ok(usize::try_from(count).unwrap_or(usize::MAX))
+}
+
+/// Parses the LIMIT of SINTERCARD and ZINTERCARD; 0 is none.
+pub(super) fn card_limit(argument: &[u8]) -> Result<usize, Wrong> {
+    let limit = integer_argument(argument).ok().and_then(|limit| usize::try_from(limit).ok());
+    limit.ok_or(Wrong::err("LIMIT can't be negative"))
+}
+
+/// Arguments of LMPOP and ZMPOP, and of BLMPOP and BZMPOP.
+pub(super) struct ManyPop {
+    /// Numbers of the arguments that are keys.
+    pub(super) keys: Range<usize>,
+    pub(super) end: Side,
+    /// Maximum number of elements.
+    pub(super) most: u64,
+}
+
+/// Parses the arguments from the number of keys on, which is the argument `at`. `end` parses the
+/// name of an end.
+pub(super) fn many_pop(
+    args: &[Vec<u8>],
+    at: usize,
+    end: impl FnOnce(&[u8]) -> Result<Side, Wrong>,
+) -> Result<ManyPop, Wrong> {
+    let count = key_count(&args[at])?;
+    if count > args.len() - at - 2 {
+        return Err(Wrong::syntax());
+    }
+    let rest = at + 1 + count;
+    let end = end(&args[rest])?;
+    let most = match &args[rest + 1..] {
+        [] => 1,
+        [word, most] if word.eq_ignore_ascii_case(b"count") => {
+            positive(most, "count should be greater than 0")?
+        }
+        _ => return Err(Wrong::syntax()),
+    };
+    Ok(ManyPop { keys: at + 1..rest, end, most })
 }
 
 /// HSCAN, SSCAN and ZSCAN: replies with the cursor, and with the elements: those of a hash with

@@ -1,6 +1,7 @@
 //! Lists; the commands that wait are in `blocking`.
 
 use super::Call;
+use super::collections::{ManyPop, many_pop, pop_count};
 use crate::numbers::integer_argument;
 use crate::store::{Key, Kind, Side};
 use crate::wrong::Wrong;
@@ -50,10 +51,7 @@ async fn pop(call: &mut Call<'_>, side: Side) -> Result<(), Wrong> {
     let key = call.key(1);
     let count = match call.args {
         [_, _] => None,
-        [_, _, count] => {
-            let count = integer_argument(count).ok().and_then(|count| u64::try_from(count).ok());
-            Some(count.ok_or(Wrong::not_positive())?)
-        }
+        [_, _, count] => Some(pop_count(count)?),
         _ => return Err(Wrong::arity(&call.word(0))),
     };
     if count.is_some() && call.access.length(&key, LIST).await? == 0 {
@@ -275,40 +273,11 @@ pub(super) async fn positions(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Arguments of LMPOP and BLMPOP.
-pub(super) struct ManyPop {
-    /// Which arguments are keys.
-    pub(super) keys: Range<usize>,
-    pub(super) side: Side,
-    /// Maximum number of elements.
-    pub(super) most: u64,
-}
-
-/// Parses the arguments from the number of keys on, which is the argument `at`.
-pub(super) fn many_pop(args: &[Vec<u8>], at: usize) -> Result<ManyPop, Wrong> {
-    let count = integer_argument(&args[at]).ok().and_then(|count| usize::try_from(count).ok());
-    let count = count.filter(|count| *count > 0).ok_or(Wrong::err("numkeys should be greater than 0"))?;
-    if count > args.len() - at - 2 {
-        return Err(Wrong::syntax());
-    }
-    let rest = at + 1 + count;
-    let side = side(&args[rest])?;
-    let most = match &args[rest + 1..] {
-        [] => 1,
-        [word, most] if word.eq_ignore_ascii_case(b"count") => {
-            let most = integer_argument(most).ok().and_then(|most| u64::try_from(most).ok());
-            most.filter(|most| *most > 0).ok_or(Wrong::err("count should be greater than 0"))?
-        }
-        _ => return Err(Wrong::syntax()),
-    };
-    Ok(ManyPop { keys: at + 1..rest, side, most })
-}
-
 pub(super) async fn pop_many(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let ManyPop { keys, side, most } = many_pop(call.args, 1)?;
+    let ManyPop { keys, end, most } = many_pop(call.args, 1, side)?;
     for key in call.keys(keys) {
         if call.access.length(&key, LIST).await? > 0 {
-            return pop_from(call, &key, side, most).await;
+            return pop_from(call, &key, end, most).await;
         }
     }
     call.out.null_array();

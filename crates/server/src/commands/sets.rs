@@ -1,9 +1,8 @@
 //! Sets, and what is computed of several sets.
 
 use super::Call;
-use super::collections::{choose, scan};
+use super::collections::{card_limit, choose, key_count, pop_count, scan};
 use super::pace::{KEYS_AT_ONCE, Pace};
-use crate::numbers::integer_argument;
 use crate::store::{Access, Key, Kind};
 use crate::wrong::Wrong;
 use std::collections::BTreeSet;
@@ -73,10 +72,7 @@ pub(super) async fn pop(call: &mut Call<'_>) -> Result<(), Wrong> {
     let key = call.key(1);
     let count = match call.args {
         [_, _] => 1,
-        [_, _, count] => {
-            let count = integer_argument(count).ok().and_then(|count| u64::try_from(count).ok());
-            count.ok_or(Wrong::not_positive())?
-        }
+        [_, _, count] => pop_count(count)?,
         _ => return Err(Wrong::syntax()),
     };
     let chosen = call.access.random_elements(&key, SET, count).await?;
@@ -169,17 +165,13 @@ async fn store(call: &mut Call<'_>, operation: Operation) -> Result<(), Wrong> {
 }
 
 pub(super) async fn inter_card(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let count = integer_argument(&call.args[1]).ok().and_then(|count| usize::try_from(count).ok());
-    let count = count.filter(|count| *count > 0).ok_or(Wrong::err("numkeys should be greater than 0"))?;
+    let count = key_count(&call.args[1])?;
     if count > call.args.len() - 2 {
         return Err(Wrong::err("Number of keys can't be greater than number of args"));
     }
     let limit = match &call.args[2 + count..] {
         [] => 0,
-        [_, limit] if call.is(2 + count, "limit") => {
-            let limit = integer_argument(limit).ok().and_then(|limit| usize::try_from(limit).ok());
-            limit.ok_or(Wrong::err("LIMIT can't be negative"))?
-        }
+        [_, limit] if call.is(2 + count, "limit") => card_limit(limit)?,
         _ => return Err(Wrong::syntax()),
     };
     let found = compute(call.access, &call.keys(2..2 + count), Operation::Intersection).await?;

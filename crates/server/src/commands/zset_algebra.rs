@@ -2,6 +2,7 @@
 //! sorted set whose scores are all 1.
 
 use super::Call;
+use super::collections::card_limit;
 use super::pace::{KEYS_AT_ONCE, Pace};
 use super::zset_ranges::replace;
 use super::zsets::{reply_scored, score_argument};
@@ -154,8 +155,7 @@ impl Question {
                     1
                 }
                 "limit" if used == Use::Count && !rest.is_empty() => {
-                    let limit = integer_argument(&rest[0]).ok().and_then(|it| usize::try_from(it).ok());
-                    self.limit = limit.ok_or(Wrong::err("LIMIT can't be negative"))?;
+                    self.limit = card_limit(&rest[0])?;
                     2
                 }
                 _ => return Err(Wrong::syntax()),

@@ -1,15 +1,14 @@
 //! Sorted sets: members and their scores. Ranges are in `zset_ranges`, and what is computed of
 //! several sets in `zset_algebra`.
 
-use super::collections::{choose, scan};
+use super::collections::{ManyPop, choose, many_pop, pop_count, scan};
 use super::pace::Pace;
 use super::{Call, lower};
-use crate::numbers::{float_argument, integer_argument};
+use crate::numbers::float_argument;
 use crate::resp::{Encoder, Protocol};
 use crate::store::{Access, Key, Kind, ScoreRule, Scored, Side, score_of};
 use crate::wrong::Wrong;
 use std::cmp::Ordering;
-use std::ops::Range;
 
 const SORTED: Kind = Kind::SortedSet;
 
@@ -195,10 +194,7 @@ pub(super) async fn pop_max(call: &mut Call<'_>) -> Result<(), Wrong> {
 async fn pop(call: &mut Call<'_>, end: Side) -> Result<(), Wrong> {
     let count = match call.args {
         [_, _] => None,
-        [_, _, count] => {
-            let count = integer_argument(count).ok().and_then(|count| u64::try_from(count).ok());
-            Some(count.ok_or(Wrong::not_positive())?)
-        }
+        [_, _, count] => Some(pop_count(count)?),
         _ => return Err(Wrong::syntax()),
     };
     let popped = call.access.pop_scored(&call.key(1), end, count.unwrap_or(1)).await?;
@@ -233,41 +229,17 @@ async fn pop_first(
     Ok(None)
 }
 
-/// Arguments of ZMPOP and BZMPOP.
-pub(super) struct ScoredPop {
-    /// Which arguments are keys.
-    pub(super) keys: Range<usize>,
-    pub(super) end: Side,
-    /// Maximum number of members.
-    pub(super) most: u64,
-}
-
-/// Parses the arguments from the number of keys on, which is the argument `at`.
-pub(super) fn many_pop(args: &[Vec<u8>], at: usize) -> Result<ScoredPop, Wrong> {
-    let count = integer_argument(&args[at]).ok().and_then(|count| usize::try_from(count).ok());
-    let count = count.filter(|count| *count > 0).ok_or(Wrong::err("numkeys should be greater than 0"))?;
-    if count > args.len() - at - 2 {
-        return Err(Wrong::syntax());
+/// Parses the name of an end.
+pub(super) fn end(word: &[u8]) -> Result<Side, Wrong> {
+    match &*lower(word) {
+        "min" => Ok(Side::Left),
+        "max" => Ok(Side::Right),
+        _ => Err(Wrong::syntax()),
     }
-    let rest = at + 1 + count;
-    let end = match &*lower(&args[rest]) {
-        "min" => Side::Left,
-        "max" => Side::Right,
-        _ => return Err(Wrong::syntax()),
-    };
-    let most = match &args[rest + 1..] {
-        [] => 1,
-        [word, most] if word.eq_ignore_ascii_case(b"count") => {
-            let most = integer_argument(most).ok().and_then(|most| u64::try_from(most).ok());
-            most.filter(|most| *most > 0).ok_or(Wrong::err("count should be greater than 0"))?
-        }
-        _ => return Err(Wrong::syntax()),
-    };
-    Ok(ScoredPop { keys: at + 1..rest, end, most })
 }
 
 pub(super) async fn pop_many(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let ScoredPop { keys, end, most } = many_pop(call.args, 1)?;
+    let ManyPop { keys, end, most } = many_pop(call.args, 1, end)?;
     let keys = call.keys(keys);
     match pop_first(call.access, &keys, end, most).await? {
         Some((place, popped)) => reply_popped(call.out, &call.args[2 + place], &popped),
