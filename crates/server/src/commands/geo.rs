@@ -319,10 +319,11 @@ impl Search {
             }
         }
         let order = |a: &Place, b: &Place| a.distance.total_cmp(&b.distance);
+        let mut pace = Pace::default();
         match self.sorted {
             None if self.count == 0 || self.any => {}
-            None | Some(Sorted::Nearest) => found.sort_by(order),
-            Some(Sorted::Farthest) => found.sort_by(|a, b| order(b, a)),
+            None | Some(Sorted::Nearest) => found = pace.sort(found, order).await,
+            Some(Sorted::Farthest) => found = pace.sort(found, |a, b| order(b, a)).await,
         }
         if self.count > 0 {
             found.truncate(usize::try_from(self.count).unwrap_or(usize::MAX));

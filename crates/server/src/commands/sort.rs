@@ -4,17 +4,17 @@
 use super::Call;
 use super::pace::Pace;
 use super::table::sort_target;
+use super::zsets::score_argument;
 use crate::numbers::integer_argument;
 use crate::store::{Key, Kind};
 use crate::wrong::Wrong;
 use karstdb::Value;
-use std::cmp::Ordering;
 use std::ops::Range;
 
 /// Maximum number of results of the patterns of GET.
 const FOUND_AT_MOST: usize = 16 << 20;
 
-/// Number of elements that are sorted in one piece, or added to a list in one call.
+/// Number of elements that are added to a list in one call.
 const AT_ONCE: usize = 1024;
 
 /// Pattern of BY or GET.
@@ -242,79 +242,23 @@ async fn order(call: &Call<'_>, options: &Options<'_>, elements: Vec<Value>) -> 
         };
         if options.descends { ordering.reverse() } else { ordering }
     };
-    let ordered = merge_sort(weighed, compare, &mut pace).await;
+    let ordered = pace.sort(weighed, compare).await;
     Ok(ordered.into_iter().map(|weighed| weighed.element).collect())
-}
-
-/// Sorts, and lets other tasks run in between. Equal elements stay in their order.
-async fn merge_sort<T>(elements: Vec<T>, compare: impl Fn(&T, &T) -> Ordering, pace: &mut Pace) -> Vec<T> {
-    let mut runs = Vec::new();
-    let mut rest = elements.into_iter().peekable();
-    while rest.peek().is_some() {
-        let mut run: Vec<T> = rest.by_ref().take(AT_ONCE).collect();
-        run.sort_by(&compare);
-        pace.steps(run.len()).await;
-        runs.push(run);
-    }
-    while runs.len() > 1 {
-        let mut merged = Vec::new();
-        let mut pairs = runs.into_iter();
-        while let Some(first) = pairs.next() {
-            merged.push(match pairs.next() {
-                Some(second) => merge(first, second, &compare, pace).await,
-                None => first,
-            });
-        }
-        runs = merged;
-    }
-    runs.pop().unwrap_or_default()
-}
-
-async fn merge<T>(
-    first: Vec<T>,
-    second: Vec<T>,
-    compare: impl Fn(&T, &T) -> Ordering,
-    pace: &mut Pace,
-) -> Vec<T> {
-    let mut merged = Vec::with_capacity(first.len() + second.len());
-    let (mut first, mut second) = (first.into_iter().peekable(), second.into_iter().peekable());
-    while let (Some(one), Some(other)) = (first.peek(), second.peek()) {
-        let next = if compare(one, other) == Ordering::Greater { second.next() } else { first.next() };
-        merged.extend(next);
-        pace.step().await;
-    }
-    merged.extend(first);
-    merged.extend(second);
-    merged
 }
 
 /// The number that a text says; nothing says 0. Spaces may stand before it, as in C.
 fn score(text: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(text).ok()?.trim_ascii_start();
-    if text.is_empty() {
-        return Some(0.0);
-    }
-    let number: f64 = text.parse().ok()?;
-    let is_beyond = number.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit());
+    let number = match text.trim_ascii_start() {
+        [] => Some(0.0),
+        text => score_argument(text).ok(),
+    };
     // Zeros have no order among themselves.
-    (!number.is_nan() && !is_beyond).then_some(number + 0.0)
+    number.map(|number| number + 0.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use karstdb::io::{Env, block_on};
-
-    #[test]
-    fn merges_keep_the_order_of_equal_elements() {
-        let elements: Vec<(u64, u64)> = (0..5000u64).map(|n| (n.wrapping_mul(0x9e37_79b9) % 97, n)).collect();
-        let mut expected = elements.clone();
-        expected.sort_by_key(|(weight, _)| *weight);
-        let sorted = block_on(&Env::posix(), async {
-            merge_sort(elements, |a, b| a.0.cmp(&b.0), &mut Pace::default()).await
-        });
-        assert_eq!(sorted, expected);
-    }
 
     #[test]
     fn scores_are_numbers_as_c_reads_them() {

@@ -176,12 +176,12 @@ impl Question {
             lengths.sort_by_key(|(length, _)| *length);
             self.operands = lengths.into_iter().map(|(_, operand)| operand).collect();
         }
-        let mut found = match combination {
+        let found = match combination {
             Combination::Union => self.union(access).await?,
             Combination::Intersection | Combination::Difference => self.filter(access, combination).await?,
         };
-        found.sort_by(|(a, x), (b, y)| x.total_cmp(y).then_with(|| a.cmp(b)));
-        Ok(found)
+        let order = |(a, x): &Scored, (b, y): &Scored| x.total_cmp(y).then_with(|| a.cmp(b));
+        Ok(Pace::default().sort(found, order).await)
     }
 
     async fn union(&self, access: &Access) -> Result<Vec<Scored>, Wrong> {
