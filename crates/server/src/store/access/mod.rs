@@ -299,48 +299,27 @@ impl Access {
         self.snapshot.get().unwrap_or(&self.newest)
     }
 
-    /// Returns options to read again with, if a read with [`options`](Self::options) that has ended
-    /// may have seen a state that the mapping is not for.
-    fn again(&self) -> Option<&ReadOptions> {
-        match self.changes.is_none() && self.snapshot.get().is_none() {
-            true => self.mapping.last(),
-            false => None,
+    /// Reads KarstDB, without the writes of this access, by a call that gets the options. The call
+    /// is repeated if the first one may have seen a state that the mapping is not for.
+    async fn read<T>(&self, call: impl AsyncFn(&ReadOptions) -> T) -> T {
+        let read = call(self.options()).await;
+        match self.mapping.last() {
+            Some(last) if self.changes.is_none() && self.snapshot.get().is_none() => call(last).await,
+            _ => read,
         }
+    }
+
+    /// Returns the writes, if there are some.
+    fn batch(&self) -> Option<&WriteBatchWithIndex> {
+        self.changes.as_ref().map(|changes| &changes.batch).filter(|batch| !batch.is_empty())
     }
 
     /// Reads a key of KarstDB, with the writes of this access.
     async fn get(&self, family: &ColumnFamily, key: &[u8]) -> karstdb::Result<Option<Value>> {
         let db = &self.store.0.db;
-        match &self.changes {
-            Some(Changes { batch, .. }) if !batch.is_empty() => {
-                batch.get_from_batch_and_db_cf_async(db, self.options(), family, key).await
-            }
-            _ => {
-                let value = db.get_cf_async(self.options(), family, key).await?;
-                match self.again() {
-                    Some(options) => db.get_cf_async(options, family, key).await,
-                    None => Ok(value),
-                }
-            }
-        }
-    }
-
-    /// Reads many keys of KarstDB at the same time, as of one moment, without the writes of this
-    /// access. Returns a result for each. Values that come after `at_most` bytes of others are not
-    /// read: their result is `LimitReached`.
-    async fn multi_get_within(
-        &self,
-        family: &ColumnFamily,
-        keys: &[layout::Bytes],
-        at_most: u64,
-    ) -> Vec<karstdb::Result<Option<Value>>> {
-        let db = &self.store.0.db;
-        let limited =
-            |options: &ReadOptions| ReadOptions { value_size_soft_limit: at_most, ..options.clone() };
-        let read = db.multi_get_cf_async(&limited(self.options()), family, keys).await;
-        match self.again() {
-            Some(options) => db.multi_get_cf_async(&limited(options), family, keys).await,
-            None => read,
+        match self.batch() {
+            Some(batch) => batch.get_from_batch_and_db_cf_async(db, self.options(), family, key).await,
+            None => self.read(async |options| db.get_cf_async(options, family, key).await).await,
         }
     }
 
@@ -351,19 +330,27 @@ impl Access {
         keys: &[K],
     ) -> karstdb::Result<Vec<Option<Value>>> {
         let db = &self.store.0.db;
-        let read = match &self.changes {
-            Some(Changes { batch, .. }) if !batch.is_empty() => {
-                batch.multi_get_from_batch_and_db_cf_async(db, self.options(), family, keys).await
-            }
-            _ => {
-                let read = db.multi_get_cf_async(self.options(), family, keys).await;
-                match self.again() {
-                    Some(options) => db.multi_get_cf_async(options, family, keys).await,
-                    None => read,
-                }
-            }
+        let read = match self.batch() {
+            Some(batch) => batch.multi_get_from_batch_and_db_cf_async(db, self.options(), family, keys).await,
+            None => self.read(async |options| db.multi_get_cf_async(options, family, keys).await).await,
         };
         read.into_iter().collect()
+    }
+
+    /// Reads many records at the same time, as of one moment, without the writes of this access.
+    /// Returns a result for each. Values that come after `at_most` bytes of others are not read:
+    /// their result is `LimitReached`.
+    async fn records_within(
+        &self,
+        keys: &[layout::Bytes],
+        at_most: u64,
+    ) -> Vec<karstdb::Result<Option<Value>>> {
+        let (db, family) = (&self.store.0.db, self.default_family());
+        let read = async |options: &ReadOptions| {
+            let options = ReadOptions { value_size_soft_limit: at_most, ..options.clone() };
+            db.multi_get_cf_async(&options, family, keys).await
+        };
+        self.read(read).await
     }
 
     fn default_family(&self) -> &ColumnFamily {
@@ -377,10 +364,17 @@ impl Access {
         value.map(|value| Ok(Record { head: Head::decode(&stored, &value)?, value })).transpose()
     }
 
+    /// Decodes the record of a key, if it is there and has not expired.
+    fn live_record(&self, stored: &[u8], value: Option<Value>) -> karstdb::Result<Option<Record>> {
+        let Some(value) = value else { return Ok(None) };
+        let head = Head::decode(stored, &value)?;
+        Ok((!head.is_expired(self.now)).then_some(Record { head, value }))
+    }
+
     /// Reads the record of a key that has not expired.
     async fn live(&self, key: &Key) -> karstdb::Result<Option<Record>> {
-        let record = self.record(key).await?;
-        let record = record.filter(|record| !record.head.is_expired(self.now));
+        let stored = self.stored(key);
+        let record = self.live_record(&stored, self.get(self.default_family(), &stored).await?)?;
         self.count_lookup(key, record.is_some());
         Ok(record)
     }
@@ -403,13 +397,8 @@ impl Access {
     async fn live_many(&self, keys: &[Key]) -> karstdb::Result<Vec<Option<Record>>> {
         let stored: Vec<_> = keys.iter().map(|key| self.stored(key)).collect();
         let values = self.multi_get(self.default_family(), &stored).await?;
-        let record = |(key, value): (&layout::Bytes, Option<Value>)| {
-            let Some(value) = value else { return Ok(None) };
-            let head = Head::decode(key, &value)?;
-            Ok((!head.is_expired(self.now)).then_some(Record { head, value }))
-        };
-        let records: karstdb::Result<Vec<_>> = stored.iter().zip(values).map(record).collect();
-        let records = records?;
+        let records = stored.iter().zip(values).map(|(key, value)| self.live_record(key, value));
+        let records: Vec<_> = records.collect::<karstdb::Result<_>>()?;
         for (key, record) in keys.iter().zip(&records) {
             self.count_lookup(key, record.is_some());
         }

@@ -1,6 +1,6 @@
 //! Strings: the value is in the key's record, so a read is one lookup.
 
-use super::super::layout::{Body, Bytes, Head, stored_key, string_value};
+use super::super::layout::{Body, Bytes, stored_key, string_value};
 use super::{Access, Key, Kind, Millis, Record, expect};
 use crate::wrong::Wrong;
 use karstdb::{ErrorKind, Value};
@@ -48,11 +48,9 @@ impl Access {
     ) -> Vec<Result<Option<Value>, Wrong>> {
         let base = self.base(db);
         let stored: Vec<Bytes> = names.map(|name| stored_key(base, name)).collect();
-        let values = self.multi_get_within(self.default_family(), &stored, at_most as u64).await;
+        let values = self.records_within(&stored, at_most as u64).await;
         let string = |(key, value): (&Bytes, karstdb::Result<Option<Value>>)| {
-            let record =
-                value?.map(|value| Ok::<_, Wrong>(Record { head: Head::decode(key, &value)?, value }));
-            let record = record.transpose()?.filter(|record| !record.head.is_expired(self.now));
+            let record = self.live_record(key, value?)?;
             self.store.0.counts.note_lookup(record.is_some());
             Ok(expect(record, Kind::String)?.and_then(text))
         };
@@ -63,7 +61,7 @@ impl Access {
     /// are 1 MiB. An error comes again when the key is read.
     pub(crate) async fn prefetch(&self, keys: &[Key]) {
         let stored: Vec<Bytes> = keys.iter().map(|key| self.stored(key)).collect();
-        let _only_read = self.multi_get_within(self.default_family(), &stored, PREFETCHED_AT_MOST).await;
+        let _only_read = self.records_within(&stored, PREFETCHED_AT_MOST).await;
     }
 
     /// Sets a key to a string, in place of a value of any type.
