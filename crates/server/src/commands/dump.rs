@@ -1,8 +1,8 @@
 //! DUMP and RESTORE: a value as one string of bytes, which other servers read too.
 
-use super::Call;
 use super::pace::Pace;
 use super::zsets::score_argument;
+use super::{Call, WRITES_AT_MOST};
 use crate::numbers::integer_argument;
 use crate::rdb::{BadPayload, Checksum, Reader, Type, Writer, split_footer};
 use crate::store::{Key, Kind, Lifetime, Millis, ScoreRule, Scored, Side, score_of};
@@ -10,9 +10,7 @@ use crate::wrong::Wrong;
 
 /// Number of bytes that are summed in one piece.
 const SUMMED_AT_ONCE: usize = 64 << 10;
-/// Memory of the writes of one value, as EXEC has it, and about that of an element beside its
-/// bytes.
-const WRITES_AT_MOST: usize = 1 << 30;
+/// Bytes that the write of an element takes beside those of the element, about.
 const BYTES_OF_WRITE: usize = 128;
 /// Maximum number of elements that are written by one call, and of their bytes.
 const ELEMENTS_AT_ONCE: usize = 1024;

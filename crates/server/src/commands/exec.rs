@@ -8,7 +8,7 @@
 use super::dispatch::run;
 use super::pace::Pace;
 use super::table::{Flags, Id, Spec, database, find};
-use super::{Call, held_too_much, watching};
+use super::{Call, WRITES_AT_MOST, held_too_much, watching};
 use crate::resp::{Encoder, Request};
 use crate::server::Server;
 use crate::session::{Session, Transaction};
@@ -16,7 +16,7 @@ use crate::store::Access;
 use crate::wrong::Wrong;
 
 /// Maximum number of bytes that one transaction writes. Tests have a smaller one.
-const PENDING_AT_MOST: usize = if cfg!(test) { 4 << 20 } else { 1 << 30 };
+const PENDING_AT_MOST: usize = if cfg!(test) { 4 << 20 } else { WRITES_AT_MOST };
 
 /// Queues a request between MULTI and EXEC.
 ///

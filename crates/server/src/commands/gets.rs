@@ -29,7 +29,7 @@ pub(crate) async fn execute_gets(
     let view = server.store().view(server.store().now());
     let names = requests.iter().map(|args| &args[1][..]);
     let found = view.each_string(session.db(), names, at_most).await;
-    let (mut longest, mut done) = (0, 0);
+    let (mut longest, mut done, spec) = (0, 0, find(b"get"));
     for (args, found) in requests.iter().zip(found) {
         let before = out.len();
         match found {
@@ -39,7 +39,7 @@ pub(crate) async fn execute_gets(
                 out.error(&wrong);
             }
         }
-        if let Some(spec) = find(&args[0]) {
+        if let Some(spec) = spec {
             watching::show(spec, server, session, args);
         }
         (longest, done) = (longest.max(out.len() - before), done + 1);

@@ -65,6 +65,9 @@ const QUOTED_AT_MOST: usize = 128;
 /// Bytes of writes of neighbours in a pipeline after which they are committed.
 const COMMITTED_AT_ONCE: usize = 1 << 20;
 
+/// Maximum number of bytes that one commit writes.
+const WRITES_AT_MOST: usize = 1 << 30;
+
 /// A command that is carried out, for its handler.
 pub(crate) struct Call<'a> {
     /// Name and arguments, as many as the table's arity says.
@@ -186,16 +189,17 @@ pub(crate) async fn execute_writers(
     requests: &[Request],
     out: &mut Encoder,
 ) {
-    let resolved = || requests.iter().filter_map(|args| Some((resolve(args, session).ok()?, args)));
-    let keys: Vec<Key> = resolved().flat_map(|(spec, args)| spec.keys(args, session.db())).collect();
+    let resolved = requests.iter().filter_map(|args| Some((resolve(args, session).ok()?, args)));
+    let resolved: Vec<(&Spec, &Request)> = resolved.collect();
+    let keys: Vec<Key> = resolved.iter().flat_map(|(spec, args)| spec.keys(args, session.db())).collect();
     let mut access = server.store().change(&keys).await;
     if access.are_awaited(&keys) {
         // Those who wait for one of the keys are served before the next command.
         drop(access);
-        for (spec, args) in resolved() {
+        for (spec, args) in resolved {
             server.stats().commands.add(1);
             let before = out.len();
-            if let Err(wrong) = perform_one(spec, server, session, args, out).await {
+            if let Err(wrong) = perform_now(spec, server, session, args, out).await {
                 fail(server, out, before, 1, Some(wrong));
             }
         }
@@ -207,15 +211,14 @@ pub(crate) async fn execute_writers(
     }
     // Beginning and number of the replies of what is not committed.
     let (mut begin, mut replies) = (out.len(), 0);
-    for (spec, args) in resolved() {
+    for (spec, args) in resolved {
         server.stats().commands.add(1);
         let (begun, before) = (server.env().now(), out.len());
         session.client.note_command(spec.name, begun);
         replies += 1;
         let mut call = Call { args, session, access: &mut access, out: &mut *out, server };
         let done = run(spec.id, &mut call).await;
-        watching::show(spec, server, session, args);
-        watching::time(server, session, args, begun);
+        watching::note(spec, server, session, args, begun);
         let lost = match done {
             Ok(()) if access.pending() < COMMITTED_AT_ONCE => continue,
             Ok(()) => access.commit(server.settings().durability()).await.err(),
@@ -287,42 +290,31 @@ async fn perform(
     out: &mut Encoder,
 ) -> Result<Option<Waiting>, Wrong> {
     let spec = resolve(args, session).inspect_err(|_| session.refuse_transaction())?;
-    let begun = server.env().now();
-    if session.is_in_transaction() {
-        session.client.note_command(spec.name, begun);
-        if spec.id == Id::Exec {
-            let done = exec::exec(server, session, out).await;
-            watching::show(spec, server, session, args);
-            watching::time(server, session, args, begun);
-            return done.map(|()| None);
-        }
-        if !spec.flags.has(Flags::AT_ONCE) {
-            return exec::queue(spec, server, session, args, out).map(|()| None);
-        }
+    if session.is_in_transaction() && spec.id != Id::Exec && !spec.flags.has(Flags::AT_ONCE) {
+        session.client.note_command(spec.name, server.env().now());
+        return exec::queue(spec, server, session, args, out).map(|()| None);
     }
-    if spec.flags.has(Flags::BLOCKING) {
-        session.client.note_command(spec.name, begun);
-        let done = blocking::begin(spec, server, session, args, out).await;
-        watching::show(spec, server, session, args);
-        watching::time(server, session, args, begun);
-        return done;
-    }
-    perform_one(spec, server, session, args, out).await.map(|()| None)
+    perform_now(spec, server, session, args, out).await
 }
 
-/// Carries out a command that does not wait, outside of a transaction.
-async fn perform_one(
+/// Carries out a command that no transaction queues.
+async fn perform_now(
     spec: &Spec,
     server: &Server,
     session: &Session,
     args: &[Vec<u8>],
     out: &mut Encoder,
-) -> Result<(), Wrong> {
+) -> Result<Option<Waiting>, Wrong> {
     let begun = server.env().now();
     session.client.note_command(spec.name, begun);
-    let done = run_and_commit(spec, server, session, args, out).await;
-    watching::show(spec, server, session, args);
-    watching::time(server, session, args, begun);
+    let done = if spec.id == Id::Exec && session.is_in_transaction() {
+        exec::exec(server, session, out).await.map(|()| None)
+    } else if spec.flags.has(Flags::BLOCKING) {
+        blocking::begin(spec, server, session, args, out).await
+    } else {
+        run_and_commit(spec, server, session, args, out).await.map(|()| None)
+    };
+    watching::note(spec, server, session, args, begun);
     done
 }
 

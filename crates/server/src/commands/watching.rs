@@ -51,6 +51,13 @@ fn secrets_of_hello(args: &[Vec<u8>]) -> Vec<usize> {
     secret
 }
 
+/// Tells MONITOR and SLOWLOG of a command that has run, and began at this monotonic time of the
+/// environment.
+pub(super) fn note(spec: &Spec, server: &Server, session: &Session, args: &[Vec<u8>], begun: Duration) {
+    show(spec, server, session, args);
+    time(server, session, args, begun);
+}
+
 /// Tells the clients of MONITOR of a command that runs.
 pub(super) fn show(spec: &Spec, server: &Server, session: &Session, args: &[Vec<u8>]) {
     if !server.clients().has_monitors() || spec.flags.has(Flags::ADMIN) {
