@@ -1,5 +1,5 @@
-//! Groups and ACL categories of commands, by Redis' names, from the table's flags and the files of
-//! the handlers.
+//! ACL categories of commands, by Redis' names, from the table's flags and the files of the
+//! handlers.
 
 use super::table::{Flags, Spec};
 
@@ -35,40 +35,28 @@ const DANGEROUS: &[&str] =
 /// Commands of a server whose category is that of connections.
 const OF_CONNECTIONS: &[&str] = &["asking", "command", "readonly", "readwrite", "wait", "waitaof"];
 
-/// Beginning of the name of the handlers' file, the group in COMMAND DOCS and the category.
-const GROUPS: &[(&str, &str, &str)] = &[
-    ("absent", "cluster", ""),
-    ("acl", "server", ""),
-    ("bits", "bitmap", "bitmap"),
-    ("blocking", "list", "list"),
-    ("connection", "connection", "connection"),
-    ("geo", "geo", "geo"),
-    ("hashes", "hash", "hash"),
-    ("hyperloglog", "hyperloglog", "hyperloglog"),
-    ("keys", "generic", "keyspace"),
-    ("lists", "list", "list"),
-    ("memory", "server", ""),
-    ("pubsub", "pubsub", "pubsub"),
-    ("server", "server", ""),
-    ("sets", "set", "set"),
-    ("strings", "string", "string"),
-    ("transactions", "transactions", "transaction"),
-    ("zset", "sorted-set", "sortedset"),
+/// Beginning of the name of the handlers' file, and the category of its commands.
+const GROUPS: &[(&str, &str)] = &[
+    ("bits", "bitmap"),
+    ("blocking", "list"),
+    ("connection", "connection"),
+    ("geo", "geo"),
+    ("hashes", "hash"),
+    ("hyperloglog", "hyperloglog"),
+    ("keys", "keyspace"),
+    ("lists", "list"),
+    ("pubsub", "pubsub"),
+    ("sets", "set"),
+    ("strings", "string"),
+    ("transactions", "transaction"),
+    ("zset", "sortedset"),
 ];
 
-/// Group of a command in COMMAND DOCS.
-pub(super) fn group(spec: &Spec) -> &'static str {
-    match spec.name {
-        "function" => "scripting",
-        "module" => "server",
-        _ => row(spec).map_or("generic", |(_, group, _)| group),
-    }
-}
-
-fn row(spec: &Spec) -> Option<&'static (&'static str, &'static str, &'static str)> {
+/// Category of the file that a command's handler is in, if it has one.
+fn of_file(spec: &Spec) -> Option<&'static str> {
     // The file of commands that wait has those of lists and of sorted sets.
     let file = if spec.name.starts_with("bz") { "zsets" } else { spec.file };
-    GROUPS.iter().find(|(prefix, ..)| file.starts_with(prefix))
+    GROUPS.iter().find(|(prefix, _)| file.starts_with(prefix)).map(|(_, category)| *category)
 }
 
 /// Categories of a command.
@@ -90,7 +78,7 @@ pub(super) fn of(spec: &Spec) -> Vec<&'static str> {
         (spec.file == "blocking", "blocking"),
     ];
     found.extend(by_flags.into_iter().filter(|(is, _)| *is).map(|(_, name)| name));
-    found.extend(row(spec).map(|(.., category)| *category).filter(|category| !category.is_empty()));
+    found.extend(of_file(spec));
     found
 }
 

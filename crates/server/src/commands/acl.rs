@@ -1,14 +1,12 @@
 //! ACL, as far as it only tells: there is one user, `default`, who may do all. Users cannot be made
 //! or changed; the password is the setting `requirepass`.
 
-mod sha256;
-
 use super::connection::USER;
 use super::table::{Id, TABLE, find};
 use super::{Call, QUOTED_AT_MOST, categories, containers, lower, quoted};
 use crate::numbers::integer;
 use crate::wrong::Wrong;
-use sha256::sha256;
+use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
@@ -63,10 +61,16 @@ fn password(call: &Call<'_>) -> Option<String> {
 }
 
 fn hexadecimal_hash(of: &[u8]) -> String {
-    sha256(of).iter().fold(String::new(), |mut text, byte| {
+    hexadecimal(&Sha256::digest(of))
+}
+
+/// Two digits for each byte.
+fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
         let _never_fails = write!(text, "{byte:02x}");
-        text
-    })
+    }
+    text
 }
 
 fn get_user(call: &mut Call<'_>) {
@@ -106,10 +110,7 @@ fn generate(call: &mut Call<'_>) -> Result<(), Wrong> {
     let mut bytes = vec![0; digits.div_ceil(2)];
     let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
     read.map_err(|error| Wrong::err(format_args!("no random numbers: /dev/urandom: {error}")))?;
-    let mut text = String::new();
-    for byte in bytes {
-        let _never_fails = write!(text, "{byte:02x}");
-    }
+    let mut text = hexadecimal(&bytes);
     text.truncate(digits);
     call.out.bulk(text);
     Ok(())
@@ -131,4 +132,25 @@ fn dry_run(call: &mut Call<'_>) -> Result<(), Wrong> {
     }
     call.out.ok();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_of_the_standard() {
+        let cases: [(&[u8], &str); 4] = [
+            (b"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+            (b"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            (
+                b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+                "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
+            ),
+            (&[b'a'; 1_000_000], "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"),
+        ];
+        for (text, hash) in cases {
+            assert_eq!(hexadecimal_hash(text), hash);
+        }
+    }
 }
