@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `resp` | requests from bytes, replies to bytes |
 //! | `wrong` | error replies |
+//! | `until` | waits for conditions |
 //! | `numbers`, `pattern` | numbers and patterns in arguments |
 //! | `geohash` | positions on the earth as scores |
 //! | `hyperloglog` | estimates of numbers of elements, and their bytes |
@@ -23,7 +24,6 @@
 //! Modules use those above them only.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code)]
 mod commands;
 mod connection;
 mod geohash;
@@ -37,6 +37,7 @@ mod server;
 mod serving;
 mod session;
 mod store;
+mod until;
 mod wrong;
 
 pub use running::Running;

@@ -1,5 +1,6 @@
 //! A flag that is set once, and wakes those that wait for it.
 
+use crate::until::until;
 use event_listener::Event;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,13 +36,6 @@ impl Bell {
     /// Waits until it is set, or `is_so` returns true. The task that makes it true calls
     /// [`wake`](Self::wake) afterwards.
     pub(crate) async fn rung_or(&self, is_so: impl Fn() -> bool) {
-        while !self.is_rung() && !is_so() {
-            let listener = self.event.listen();
-            // Ordering: both are looked at again, because they may have become true before the
-            // listener was there.
-            if !self.is_rung() && !is_so() {
-                listener.await;
-            }
-        }
+        until(&self.event, || self.is_rung() || is_so()).await;
     }
 }

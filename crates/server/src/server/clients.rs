@@ -4,6 +4,7 @@
 
 use super::client::Client;
 use super::pubsub::PubSub;
+use crate::until::until;
 use event_listener::Event;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -111,11 +112,6 @@ impl Clients {
 
     /// Waits until no client is connected.
     pub(crate) async fn all_gone(&self) {
-        while self.count() > 0 {
-            let listener = self.left.listen();
-            if self.count() > 0 {
-                listener.await;
-            }
-        }
+        until(&self.left, || self.count() == 0).await;
     }
 }

@@ -15,6 +15,7 @@
 //! Lock order: the queues, the signals of a waiter. Both are held for single operations.
 
 use super::{Key, Store};
+use crate::until::until;
 use event_listener::Event;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -77,14 +78,7 @@ impl Served {
     /// Waits until they have taken what they could. The caller holds no stripes.
     pub(crate) async fn wait(self) {
         for of_commit in self.0 {
-            while !of_commit.is_over.load(Ordering::SeqCst) {
-                let listener = of_commit.event.listen();
-                // Ordering: looked at again, because it may have ended before the listener was
-                // there.
-                if !of_commit.is_over.load(Ordering::SeqCst) {
-                    listener.await;
-                }
-            }
+            until(&of_commit.event, || of_commit.is_over.load(Ordering::SeqCst)).await;
         }
     }
 
@@ -217,14 +211,7 @@ impl Waiter {
 
     /// Waits until a key was written.
     pub(crate) async fn signalled(&self) {
-        while !self.is_signalled() {
-            let listener = self.slot.event.listen();
-            // Ordering: looked at again, because it may have been signalled before the listener was
-            // there.
-            if !self.is_signalled() {
-                listener.await;
-            }
-        }
+        until(&self.slot.event, || self.is_signalled()).await;
     }
 
     fn is_signalled(&self) -> bool {
