@@ -7,6 +7,20 @@ const FRACTION_DIGITS: usize = 17;
 /// Absolute value from which on a whole number is not printed as an integer in any case.
 const INTEGERS_BELOW: f64 = (1u64 << 52) as f64;
 
+/// Parses an integer from `least` to `most`, for a setting.
+///
+/// # Errors
+/// It is no integer, or `wrong` if it is out of bounds.
+pub(crate) fn integer_within(
+    text: &[u8],
+    least: i64,
+    most: i64,
+    wrong: &'static str,
+) -> Result<i64, &'static str> {
+    let number = integer(text).ok_or("argument couldn't be parsed into an integer")?;
+    if (least..=most).contains(&number) { Ok(number) } else { Err(wrong) }
+}
+
 /// Parses an integer of 64 bits in the one form in which it is printed: no spaces, no `+`, no
 /// leading zeros (Redis' `string2ll`). `None`: it is not one.
 pub(crate) fn integer(text: &[u8]) -> Option<i64> {

@@ -27,19 +27,40 @@ pub(super) fn of_string(value: &[u8]) -> &'static str {
 
 /// The name for a hash.
 pub(super) async fn of_hash(call: &Call<'_>, key: &Key) -> Result<&'static str, Wrong> {
+    let is_packed = is_packed(call, key, Kind::Hash, FormSetting::HashEntries, FormSetting::HashValue);
+    Ok(if is_packed.await? { "listpack" } else { "hashtable" })
+}
+
+/// The name for a sorted set.
+pub(super) async fn of_sorted_set(call: &Call<'_>, key: &Key) -> Result<&'static str, Wrong> {
+    let (entries, value) = (FormSetting::SortedSetEntries, FormSetting::SortedSetValue);
+    let is_packed = is_packed(call, key, Kind::SortedSet, entries, value);
+    Ok(if is_packed.await? { "listpack" } else { "skiplist" })
+}
+
+/// Returns true if a hash or a sorted set has at most as many elements, and none longer, than two
+/// settings say.
+async fn is_packed(
+    call: &Call<'_>,
+    key: &Key,
+    kind: Kind,
+    entries: FormSetting,
+    longest: FormSetting,
+) -> Result<bool, Wrong> {
     call.access.pin();
-    if !is_within(call, key, Kind::Hash, FormSetting::HashEntries).await? {
-        return Ok("hashtable");
+    if !is_within(call, key, kind, entries).await? {
+        return Ok(false);
     }
-    let longest = limit(call, FormSetting::HashValue) as usize;
-    let (elements, mut pace) = (call.access.all_elements(key, Kind::Hash).await?, Pace::default());
-    for (field, value) in elements {
-        if field.len() > longest || value.len() > longest {
-            return Ok("hashtable");
+    let longest = limit(call, longest) as usize;
+    let (elements, mut pace) = (call.access.all_elements(key, kind).await?, Pace::default());
+    for (name, value) in elements {
+        // The value in a sorted set is a score.
+        if name.len() > longest || kind == Kind::Hash && value.len() > longest {
+            return Ok(false);
         }
         pace.step().await;
     }
-    Ok("listpack")
+    Ok(true)
 }
 
 /// The name for a set.
@@ -62,23 +83,6 @@ pub(super) async fn of_set(call: &Call<'_>, key: &Key) -> Result<&'static str, W
         (false, true) => "listpack",
         (false, false) => "hashtable",
     })
-}
-
-/// The name for a sorted set.
-pub(super) async fn of_sorted_set(call: &Call<'_>, key: &Key) -> Result<&'static str, Wrong> {
-    call.access.pin();
-    if !is_within(call, key, Kind::SortedSet, FormSetting::SortedSetEntries).await? {
-        return Ok("skiplist");
-    }
-    let longest = limit(call, FormSetting::SortedSetValue) as usize;
-    let (members, mut pace) = (call.access.all_elements(key, Kind::SortedSet).await?, Pace::default());
-    for (member, _) in members {
-        if member.len() > longest {
-            return Ok("skiplist");
-        }
-        pace.step().await;
-    }
-    Ok("listpack")
 }
 
 /// The name for a list.

@@ -137,7 +137,7 @@ impl Client {
 
     /// True if it has a subscription of any kind.
     pub(crate) fn is_subscribed(&self) -> bool {
-        [Space::Channels, Space::Patterns, Space::Shards].iter().any(|space| self.subscribed(*space) > 0)
+        Space::ALL.iter().any(|space| self.subscribed(*space) > 0)
     }
 
     /// Number of its subscriptions of a kind.

@@ -4,7 +4,7 @@
 //! A collection has one form here, whatever its size. The settings decide what OBJECT ENCODING
 //! names, which is the form that Redis would have for these elements.
 
-use crate::numbers::integer;
+use crate::numbers::integer_within;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// A setting: name, its older name (or the same), default and bounds.
@@ -80,11 +80,7 @@ impl Forms {
     pub(crate) fn assign(&self, name: &str, value: &[u8], does: bool) -> Result<(), Option<&'static str>> {
         let found = ROWS.iter().zip(&self.0).find(|((new, older, ..), _)| name == *new || name == *older);
         let ((.., (least, most, text)), to) = found.ok_or(None)?;
-        let number = integer(value);
-        let number = number.ok_or(Some("argument couldn't be parsed into an integer"))?;
-        if !(*least..=*most).contains(&number) {
-            return Err(Some(*text));
-        }
+        let number = integer_within(value, *least, *most, text)?;
         if does {
             to.store(number, Ordering::Relaxed);
         }

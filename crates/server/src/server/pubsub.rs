@@ -68,7 +68,7 @@ impl PubSub {
 
     /// Ends all subscriptions of a client, without acknowledgements.
     pub(crate) fn leave(&self, client: &Client) {
-        for space in [Space::Channels, Space::Patterns, Space::Shards] {
+        for space in Space::ALL {
             for name in client.subscriptions.of(space) {
                 self.unsubscribe(client, space, &name, || {});
             }

@@ -4,7 +4,7 @@
 
 use super::forms::Forms;
 use super::mailbox::OutputLimit;
-use crate::numbers::integer;
+use crate::numbers::integer_within;
 use crate::resp::Limits;
 use crate::store::Durability;
 use parking_lot::Mutex;
@@ -220,26 +220,24 @@ impl Settings {
                 }
                 Ok(())
             }
-            "maxclients" => match integer(value) {
-                Some(number @ 1..=CLIENTS_AT_MOST) => store(&self.max_clients, number.cast_unsigned()),
-                Some(_) => Err(Some("argument must be between 1 and 4294967295 inclusive")),
-                None => Err(Some("argument couldn't be parsed into an integer")),
-            },
-            "slowlog-log-slower-than" => match integer(value) {
-                Some(number @ -1..) => {
-                    if does {
-                        self.slower_than.store(number, Ordering::Relaxed);
-                    }
-                    Ok(())
+            "maxclients" => {
+                let wrong = "argument must be between 1 and 4294967295 inclusive";
+                let number = integer_within(value, 1, CLIENTS_AT_MOST, wrong)?;
+                store(&self.max_clients, number.cast_unsigned())
+            }
+            "slowlog-log-slower-than" => {
+                let wrong = "argument must be between -1 and 9223372036854775807 inclusive";
+                let number = integer_within(value, -1, i64::MAX, wrong)?;
+                if does {
+                    self.slower_than.store(number, Ordering::Relaxed);
                 }
-                Some(_) => Err(Some("argument must be between -1 and 9223372036854775807 inclusive")),
-                None => Err(Some("argument couldn't be parsed into an integer")),
-            },
-            "slowlog-max-len" => match integer(value) {
-                Some(number @ 0..) => store(&self.slow_log_length, number.cast_unsigned()),
-                Some(_) => Err(Some("argument must be between 0 and 9223372036854775807 inclusive")),
-                None => Err(Some("argument couldn't be parsed into an integer")),
-            },
+                Ok(())
+            }
+            "slowlog-max-len" => {
+                let wrong = "argument must be between 0 and 9223372036854775807 inclusive";
+                let number = integer_within(value, 0, i64::MAX, wrong)?;
+                store(&self.slow_log_length, number.cast_unsigned())
+            }
             "proto-max-bulk-len" => memory(&self.argument_at_most),
             "client-query-buffer-limit" => memory(&self.request_at_most),
             "client-output-buffer-limit" => {

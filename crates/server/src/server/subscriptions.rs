@@ -21,6 +21,10 @@ pub(crate) enum Space {
     Shards,
 }
 
+impl Space {
+    pub(super) const ALL: [Self; 3] = [Self::Channels, Self::Patterns, Self::Shards];
+}
+
 /// Names that a client is subscribed to.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
