@@ -310,11 +310,8 @@ pub(super) async fn object(call: &mut Call<'_>) -> Result<(), Wrong> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::words;
     use super::*;
-
-    fn words(line: &str) -> Vec<Vec<u8>> {
-        line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
-    }
 
     #[test]
     fn conditions_compare_expiries() {

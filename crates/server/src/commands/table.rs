@@ -473,11 +473,8 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::words;
     use super::*;
-
-    fn words(line: &str) -> Vec<Vec<u8>> {
-        line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
-    }
 
     #[test]
     fn names_are_unique_and_in_lower_case() {

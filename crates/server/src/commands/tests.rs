@@ -22,8 +22,9 @@ fn with_server(test: impl AsyncFnOnce(&Server, &Session)) {
     });
 }
 
-fn request(line: &str) -> Request {
-    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+/// Splits a line into arguments.
+pub(super) fn words(line: &str) -> Request {
+    line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
 fn lines(mut out: Encoder) -> Vec<String> {
@@ -38,7 +39,7 @@ async fn one(server: &Server, session: &Session, mut args: Request) -> Vec<Strin
 }
 
 async fn line(server: &Server, session: &Session, line: &str) -> Vec<String> {
-    one(server, session, request(line)).await
+    one(server, session, words(line)).await
 }
 
 async fn writers(server: &Server, session: &Session, requests: &[Request]) -> Vec<String> {
@@ -54,7 +55,7 @@ const DAMAGED: &str = "-ERR corruption:";
 fn a_run_of_writers_loses_all_that_a_failure_was_to_be_committed_with() {
     with_server(async |server, session| {
         line(server, session, "SET good 1").await;
-        let run = ["SET x 1", "INCR good", "DEL good bad", "SET y 1", "HSET y f v", "INCR good"].map(request);
+        let run = ["SET x 1", "INCR good", "DEL good bad", "SET y 1", "HSET y f v", "INCR good"].map(words);
         let replies = writers(server, session, &run).await;
         let (lost, kept) = replies.split_at(3);
         assert_eq!(lost, [DAMAGED; 3]);
@@ -72,7 +73,7 @@ fn neighbouring_gets_answer_and_fail_each_by_itself() {
             line(server, session, before).await;
         }
         let run = ["GET good", "get bad", "Get list", "GET none", "GET late", "GET good", "STRLEN good"];
-        let run = run.map(request);
+        let run = run.map(words);
         assert_eq!(gets(&run), 6, "STRLEN is none");
         let mut out = Encoder::new(Protocol::Two);
         let (commands, errors) = (server.stats().commands.get(), server.stats().errors.get());
@@ -97,8 +98,8 @@ fn neighbouring_gets_answer_and_fail_each_by_itself() {
 fn gets_of_large_values_stop_where_the_output_is_full() {
     with_server(async |server, session| {
         let large = "x".repeat(40 << 10);
-        one(server, session, request(&format!("SET large {large}"))).await;
-        let run: Vec<Request> = (0..100).map(|_| request("GET large")).collect();
+        one(server, session, words(&format!("SET large {large}"))).await;
+        let run: Vec<Request> = (0..100).map(|_| words("GET large")).collect();
         let mut out = Encoder::new(Protocol::Two);
         let (done, longest) = execute_gets(server, session, &run, 100 << 10, &mut out).await;
         assert_eq!((done, longest), (3, large.len() + "$40960\r\n\r\n".len()));
@@ -111,7 +112,7 @@ fn gets_of_large_values_stop_where_the_output_is_full() {
 
 #[test]
 fn only_well_formed_gets_are_read_together() {
-    let counted = |lines: &[&str]| gets(&lines.iter().map(|line| request(line)).collect::<Vec<_>>());
+    let counted = |lines: &[&str]| gets(&lines.iter().map(|line| words(line)).collect::<Vec<_>>());
     assert_eq!(counted(&["GET a", "gEt b", "GET", "GET c"]), 2);
     assert_eq!((counted(&["GET a b", "GET a"]), counted(&["MGET a"]), counted(&[])), (0, 0, 0));
 }
@@ -137,8 +138,8 @@ fn a_transaction_in_which_the_store_fails_writes_nothing() {
 fn what_writers_write_is_committed_in_parts() {
     with_server(async |server, session| {
         let large = "x".repeat(300 << 10);
-        let mut run: Vec<Request> = (0..6).map(|n| request(&format!("SET {n} {large}"))).collect();
-        run.push(request("DEL 0 bad"));
+        let mut run: Vec<Request> = (0..6).map(|n| words(&format!("SET {n} {large}"))).collect();
+        run.push(words("DEL 0 bad"));
         let replies = writers(server, session, &run).await;
         let (committed, lost) = replies.split_at(4);
         assert_eq!(
@@ -183,7 +184,7 @@ fn a_transaction_that_only_reads_keeps_nobody_waiting_and_sees_one_state() {
 fn a_transaction_sees_one_state_of_keys_that_it_does_not_name() {
     with_server(async |server, session| {
         server.store().db().delete(b"\0\0bad").unwrap();
-        let run: Vec<Request> = (0..5000).map(|n| request(&format!("SET {n} v"))).collect();
+        let run: Vec<Request> = (0..5000).map(|n| words(&format!("SET {n} v"))).collect();
         writers(server, session, &run).await;
         for queued in [&["KEYS *", "KEYS *"][..], &["KEYS *", "SET 0 w", "KEYS *"]] {
             line(server, session, "MULTI").await;
@@ -192,7 +193,7 @@ fn a_transaction_sees_one_state_of_keys_that_it_does_not_name() {
             }
             // A walk over so many keys lets the other one run in its midst.
             let other = async {
-                let run = [request("SET new v")];
+                let run = [words("SET new v")];
                 writers(server, session, &run).await;
             };
             let (replies, ()) = join(line(server, session, "EXEC"), other).await;

@@ -162,11 +162,8 @@ fn entries(call: &mut Call<'_>, count: usize) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::words;
     use super::*;
-
-    fn words(line: &str) -> Vec<Vec<u8>> {
-        line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
-    }
 
     #[test]
     fn passwords_are_not_shown() {

@@ -291,11 +291,8 @@ pub(super) async fn random_member(call: &mut Call<'_>) -> Result<(), Wrong> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::words;
     use super::*;
-
-    fn words(line: &str) -> Vec<Vec<u8>> {
-        line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
-    }
 
     #[test]
     fn scores_are_numbers_or_infinities() {
