@@ -1,8 +1,8 @@
 //! The task `capi`: installs RocksDB's C API and KarstDB's asynchronous one, as a library under
 //! RocksDB's names, with headers.
 
-use crate::run::{Result, UNOPTIMISED, cache_dir, repository_root, step};
-use std::path::{Path, PathBuf};
+use crate::run::{Result, UNOPTIMISED, cache_dir, repository_root, step, target_dir};
+use std::path::Path;
 
 /// Names of the library: those of RocksDB's builds and of Debian's packages.
 const NAMES: &[&str] =
@@ -32,9 +32,7 @@ pub(crate) fn install(prefix: &Path, profile: &str, env: &[(&str, &str)]) -> Res
     // Its own soname, so that linked programs find it under each of the names.
     let flags = ["--crate-type", "cdylib,staticlib", "--", "-C", "link-arg=-Wl,-soname,libkarstdb.so"];
     step("cargo", &[&build[..], &flags].concat(), env)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let built = target.unwrap_or_else(|| repository_root().join("target"));
-    let built = built.join(if profile == "dev" { "debug" } else { profile });
+    let built = target_dir().join(if profile == "dev" { "debug" } else { profile });
     let lib = prefix.join("lib");
     let failed = |path: &Path| format!("cannot write {}", path.display());
     let include = prefix.join("include");

@@ -4,7 +4,7 @@ use crate::deny::deny;
 use crate::nextest::{self, Profile, Which};
 use crate::run::{
     Result, UNOPTIMISED, at_once, cache_dir, check_room, found, fresh_seed, install, path_text,
-    repository_root, step, step_in, succeeds,
+    repository_root, step, step_in, succeeds, target_dir,
 };
 use crate::sanitizers::sanitizers;
 use crate::tidy;
@@ -170,11 +170,7 @@ pub(crate) fn fuzz_targets() -> Result<Vec<String>> {
 /// alone.
 fn stress() -> Result {
     step("cargo", &["test", "--workspace", "--no-run", "--quiet"], &[])?;
-    let target = match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(target) => PathBuf::from(target),
-        None => repository_root().join("target"),
-    };
-    let karst = target.join("debug/karst");
+    let karst = target_dir().join("debug/karst");
     step(path_text(&karst)?, &["stress", "-duration=55s", "-interval=4s"], &[])
 }
 

@@ -53,6 +53,12 @@ pub(crate) fn install(packages: &[&str]) -> Result {
         .map_err(|e| format!("{e}\n  install by hand with: sudo {line}"))
 }
 
+/// Folder of this workspace's builds: `$CARGO_TARGET_DIR`, else `target` in the repository.
+pub(crate) fn target_dir() -> PathBuf {
+    let asked = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    asked.unwrap_or_else(|| repository_root().join("target"))
+}
+
 /// Folder of builds that outlive a clone: `$KARST_CACHE`, else `~/.cache/karstdb`.
 pub(crate) fn cache_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("KARST_CACHE") {

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -255,6 +255,31 @@ fn failed(path: &Path, e: std::io::Error) -> String {
     format!("{}: {e}", path.display())
 }
 
+/// Runs a command with its output in `log`, until it ends or `limit` has passed. `None`: it has
+/// not ended. Its process group is killed, because it may have started other processes.
+fn run_for(command: &mut Command, log: &Path, limit: Duration) -> Result<Option<ExitStatus>> {
+    let output = File::create(log).map_err(|e| failed(log, e))?;
+    let start = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(output.try_clone().map_err(|e| failed(log, e))?)
+        .stderr(output)
+        .process_group(0)
+        .spawn()
+        .map_err(|e| format!("cannot run {command:?}: {e}"))?;
+    let status = loop {
+        let status = child.try_wait().map_err(|e| failed(log, e))?;
+        if status.is_some() || start.elapsed() > limit {
+            break status;
+        }
+        std::thread::sleep(LOOK);
+    };
+    let group = format!("-{}", child.id());
+    let _none_is_left = Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status();
+    let _is_known = child.wait();
+    Ok(status)
+}
+
 /// Returns the sources of a published crate, copied into the cache.
 fn source(root: &Path, peer: &Peer) -> Result<PathBuf> {
     let name = format!("{}-{}", peer.name, peer.version);
@@ -447,41 +472,19 @@ impl Place {
     }
 
     fn one(&self, test: &Test) -> Result<Outcome> {
-        let log = self.log(test);
-        let failed = |e: std::io::Error| format!("{}: {e}", log.display());
-        fs::create_dir_all(&self.logs).map_err(failed)?;
-        let output = File::create(&log).map_err(failed)?;
-        let mut command = Command::new(&test.binary);
+        fs::create_dir_all(&self.logs).map_err(|e| failed(&self.logs, e))?;
+        let (log, mut command) = (self.log(test), Command::new(&test.binary));
         self.env(&mut command);
-        let start = Instant::now();
-        let mut child = command
-            .args(&test.args)
-            .env("TEST_TMPDIR", &test.dir)
-            .current_dir(&test.dir)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone().map_err(failed)?)
-            .stderr(output)
-            .process_group(0)
-            .spawn()
-            .map_err(|e| format!("{}: {e}", test.binary.display()))?;
-        loop {
-            if let Some(status) = child.try_wait().map_err(failed)? {
-                if status.success() {
-                    return Ok(Outcome::Passed);
-                }
-                let ended = status.signal().map(|signal| format!("ended by signal {signal}; "));
-                let text = String::from_utf8_lossy(&fs::read(&log).map_err(failed)?).into_owned();
-                return Ok(Outcome::Failed(format!("{}{}", ended.unwrap_or_default(), first_panic(&text))));
-            }
-            if start.elapsed() > LIMIT {
-                // Kills the process group, because a test may have started other processes.
-                let group = format!("-{}", child.id());
-                let _ = Command::new("kill").args(["-9", "--", &group]).status();
-                let _ = child.wait();
-                return Ok(Outcome::Failed(format!("hangs: not done after {} s", LIMIT.as_secs())));
-            }
-            std::thread::sleep(LOOK);
+        command.args(&test.args).env("TEST_TMPDIR", &test.dir).current_dir(&test.dir);
+        let Some(status) = run_for(&mut command, &log, LIMIT)? else {
+            return Ok(Outcome::Failed(format!("hangs: not done after {} s", LIMIT.as_secs())));
+        };
+        if status.success() {
+            return Ok(Outcome::Passed);
         }
+        let ended = status.signal().map(|signal| format!("ended by signal {signal}; "));
+        let text = String::from_utf8_lossy(&fs::read(&log).map_err(|e| failed(&log, e))?).into_owned();
+        Ok(Outcome::Failed(format!("{}{}", ended.unwrap_or_default(), first_panic(&text))))
     }
 }
 

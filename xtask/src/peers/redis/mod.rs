@@ -10,21 +10,17 @@ mod python;
 mod servers;
 mod tcl;
 
-use super::{EXPECTED, failed};
+use super::{EXPECTED, failed, run_for};
 use crate::run::{Result, cache_dir, repository_root};
 use servers::Program;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 /// Its name for `--only`; what follows selects suites and units whose names contain it.
 pub(super) const NAME: &str = "redis";
-
-/// Time between two looks at a running suite.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// A part of a suite that is run on a fresh server.
 struct Unit {
@@ -224,27 +220,11 @@ fn one(place: &Place, unit: &Unit, program: &Program) -> Result<Outcomes> {
 }
 
 /// Runs a command until it ends or `limit` has passed, and returns its output, which stays in
-/// `log`. Its process group ends with it.
+/// `log`.
 fn output(command: &mut Command, log: &Path, limit: Duration) -> Result<String> {
-    let file = File::create(log).map_err(|e| failed(log, e))?;
-    let start = Instant::now();
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(file.try_clone().map_err(|e| failed(log, e))?)
-        .stderr(file)
-        .process_group(0)
-        .spawn()
-        .map_err(|e| format!("cannot run {command:?}: {e}"))?;
-    while child.try_wait().map_err(|e| failed(log, e))?.is_none() {
-        if start.elapsed() > limit {
-            println!("hangs: not done after {} s: {}", limit.as_secs(), log.display());
-            break;
-        }
-        std::thread::sleep(LOOK);
+    if run_for(command, log, limit)?.is_none() {
+        println!("hangs: not done after {} s: {}", limit.as_secs(), log.display());
     }
-    let group = format!("-{}", child.id());
-    let _none_is_left = Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status();
-    let _is_known = child.wait();
     let bytes = fs::read(log).map_err(|e| failed(log, e))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -2,7 +2,7 @@
 //! port of the loopback interface with a fresh directory.
 
 use super::failed;
-use crate::run::{Result, path_text, repository_root, step};
+use crate::run::{Result, path_text, step, target_dir};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -48,8 +48,7 @@ impl Drop for Server {
 /// Builds `karst`, and returns the path of the program.
 pub(super) fn build() -> Result<PathBuf> {
     step("cargo", &["build", "-p", "karst-tools"], &[])?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    Ok(target.unwrap_or_else(|| repository_root().join("target")).join("debug/karst"))
+    Ok(target_dir().join("debug/karst"))
 }
 
 /// Version of the installed redis-server.
