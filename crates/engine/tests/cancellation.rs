@@ -120,7 +120,7 @@ struct Tally {
     given_up: u64,
     right: u64,
     failed: u64,
-    /// Reads of storage that were in flight when nobody waited for them any more.
+    /// Reads of storage that were in flight after the last call that waited for them had ended.
     abandoned: u64,
 }
 

@@ -227,7 +227,7 @@ fn spans((west, east): (f64, f64)) -> Vec<(f64, f64)> {
     }
 }
 
-/// The ranges of scores of cells, whose numbers have so many bits, with neighbours in one.
+/// Returns the ranges of scores of cells, whose numbers have `bits` bits; neighbours are one range.
 fn merged(cells: impl Iterator<Item = (u32, u32)>, bits: u32) -> Vec<Range<u64>> {
     let mut all: Vec<u64> = cells.map(|(row, column)| interleaved(row, column)).collect();
     all.sort_unstable();

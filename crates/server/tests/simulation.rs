@@ -54,7 +54,7 @@ struct Known {
     failures: u64,
 }
 
-/// What the clients know of the sorted sets.
+/// The clients' knowledge of the sorted sets.
 #[derive(Clone, Default)]
 struct KnownScores {
     /// Members that were sent to `queue`, each once, with their scores and true if acknowledged.

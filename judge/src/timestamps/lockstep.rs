@@ -19,7 +19,7 @@ const STEPS_UNREAD: u64 = 15;
 const ORDERS: &[Order] =
     &[Order::U64, Order::U64, Order::ReverseU64, Order::Short, Order::Long, Order::Plain];
 
-/// What a family keeps for all its lives.
+/// Order and options that a family keeps for all its lives.
 struct Nature {
     name: &'static str,
     order: Order,

@@ -230,7 +230,7 @@ fn an_error_that_is_suppressed_stops_nothing_and_the_job_is_tried_again() {
     db.compact_range(&CompactRangeOptions::default(), None, None).unwrap_err();
     assert!(db.background_error().is_some());
     // The call above may end by the failure of the compaction that began by itself, which takes
-    // effect before listeners are told.
+    // effect before the listeners' calls.
     eventually(true, || listens.take().iter().any(|told| matches!(told, Told::Error)));
     db.close().unwrap();
 }

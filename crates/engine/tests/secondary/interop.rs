@@ -56,8 +56,8 @@ fn our_secondary_follows_db_bench() {
     assert!(states.len() < 5, "{states:?}");
 }
 
-/// Follows RocksDB through so many writes of each of two threads; returns the number of states that
-/// were seen.
+/// Follows RocksDB through `writes` writes of each of two threads. Returns the number of states
+/// that were seen.
 fn follow(writes: u64) -> u64 {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");

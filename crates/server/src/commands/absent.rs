@@ -32,7 +32,7 @@ pub(super) async fn module(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// FUNCTION: there are none, and none can be loaded.
+/// FUNCTION: no function is loaded, and none can be.
 pub(super) async fn function(call: &mut Call<'_>) -> Result<(), Wrong> {
     match (&*call.word(1), call.args.len()) {
         ("list", 2) => call.out.array(0),

@@ -23,7 +23,7 @@ use crate::store::{Key, Kind, Side, Waiter};
 use crate::wrong::Wrong;
 use std::time::Duration;
 
-/// What a command waits for.
+/// Element that a command takes, and the time that it waits for it.
 struct Wanted {
     /// Keys of which one gives the element, in the order of the arguments.
     keys: Vec<Key>,
@@ -240,7 +240,7 @@ pub(crate) async fn resume(
         done = Ok(false);
     }
     for signal in &signals {
-        // Where it cannot be read, the next one is to say so.
+        // A key that cannot be read is an error for the next waiter.
         if access.kind(&signal.key).await.map_or(true, |kind| kind.is_some()) {
             waiting.waiter.pass(signal);
         }
@@ -258,7 +258,7 @@ pub(crate) async fn resume(
         out.truncate(before);
         out.error(&wrong);
     }
-    // Only now, so that whoever has written the key waits for those that this one has signalled.
+    // Dropped last, so that the writer of the key waits for those that this one has signalled.
     drop(signals);
     None
 }

@@ -146,7 +146,7 @@ fn flags(out: &mut Encoder, flags: &str) {
     names.into_iter().for_each(|name| out.simple(name));
 }
 
-/// The last three parts of a command's entry in COMMAND INFO: tips, of which there are none, the
+/// Adds the last three parts of a command's entry in COMMAND INFO: an empty list of tips, the
 /// places of its keys, and its subcommands.
 pub(super) fn end(out: &mut Encoder, spec: &Spec) {
     out.array(0);

@@ -121,7 +121,7 @@ enum Form {
 }
 
 impl Form {
-    /// True for the commands whose area is said by options.
+    /// True for the commands whose area is given by options.
     fn is_search(self) -> bool {
         matches!(self, Self::Search | Self::SearchStore)
     }

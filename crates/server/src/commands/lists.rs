@@ -204,7 +204,7 @@ async fn move_element(call: &mut Call<'_>, taken: Side, given: Side) -> Result<(
     move_between(call, &from, &to, taken, given).await
 }
 
-/// Moves an element of a list that is there.
+/// Moves an element of a list that exists.
 pub(super) async fn move_between(
     call: &mut Call<'_>,
     from: &Key,
@@ -284,7 +284,7 @@ pub(super) async fn pop_many(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Pops elements of a list that is there, and replies with its key and them.
+/// Pops elements of a list that exists, and replies with its key and them.
 pub(super) async fn pop_from(call: &mut Call<'_>, key: &Key, side: Side, most: u64) -> Result<(), Wrong> {
     let values = call.access.list_pop(key, side, most).await?;
     call.out.array(2);

@@ -1,4 +1,4 @@
-//! What operators see of the commands that run: MONITOR and SLOWLOG.
+//! MONITOR and SLOWLOG, which show operators the commands that run.
 
 use super::table::{Flags, Id, Spec};
 use super::{Call, containers, lower};

@@ -1,5 +1,5 @@
-//! What is computed of several sorted sets: union, intersection, difference. A set counts as a
-//! sorted set whose scores are all 1.
+//! Union, intersection and difference of several sorted sets. A set counts as a sorted set whose
+//! scores are all 1.
 
 use super::Call;
 use super::collections::card_limit;

@@ -210,7 +210,7 @@ async fn pop(call: &mut Call<'_>, end: Side) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Pops up to `most` members from an end of the first of `keys` that is there. Returns the place of
+/// Pops up to `most` members from an end of the first of `keys` that exists. Returns the place of
 /// the key, and the members.
 async fn pop_first(
     access: &mut Access,

@@ -94,7 +94,7 @@ struct Connection<'a> {
     session: Session,
     receiver: Receiver,
     sender: Sender,
-    /// What was received while a command waited.
+    /// Bytes that were received while a command waited.
     early: Early,
     parser: Parser,
     out: Encoder,

@@ -40,7 +40,7 @@ impl Early {
         }
     }
 
-    /// The bytes, or those of the receiver if there are none.
+    /// Returns the bytes that are kept, or those of the receiver if none are kept.
     pub(super) fn or<'a>(&'a self, received: &'a [u8]) -> &'a [u8] {
         if self.bytes.is_empty() { received } else { &self.bytes[self.consumed..] }
     }

@@ -209,7 +209,7 @@ pub(crate) struct Reader<'a> {
     room: usize,
 }
 
-/// What follows the type and the number of elements.
+/// Form of the bytes that follow the type and the number of elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Layout {
     /// Strings.

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) struct Client {
     /// Its number, never used twice.
     pub(crate) id: u64,
-    /// Where it is.
+    /// Address of the client.
     pub(crate) peer: SocketAddr,
     /// The address that it connected to.
     pub(crate) local: SocketAddr,

@@ -1,8 +1,8 @@
 //! Settings of the compact forms that Redis has for small collections, such as
 //! `hash-max-listpack-entries`.
 //!
-//! A collection has one form here, whatever its size. The settings decide what OBJECT ENCODING
-//! names, which is the form that Redis would have for these elements.
+//! A collection of any size has one form here. The settings decide the name that OBJECT ENCODING
+//! returns, which is that of the form that Redis would have for these elements.
 
 use crate::numbers::integer_within;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -76,7 +76,7 @@ impl Forms {
     /// Sets one by its name, if `does`, or only checks the value.
     ///
     /// # Errors
-    /// Why the value cannot be, or `None` if there is no such setting.
+    /// The reason that the value is refused, or `None` for an unknown setting.
     pub(crate) fn assign(&self, name: &str, value: &[u8], does: bool) -> Result<(), Option<&'static str>> {
         let found = ROWS.iter().zip(&self.0).find(|((new, older, ..), _)| name == *new || name == *older);
         let ((.., (least, most, text)), to) = found.ok_or(None)?;

@@ -44,7 +44,7 @@ impl Pause {
         self.changed.wake();
     }
 
-    /// False if there is none; true if there may be one.
+    /// Returns false if no pause is set; true if one may be under way.
     pub(crate) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Relaxed)
     }

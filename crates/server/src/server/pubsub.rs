@@ -1,4 +1,4 @@
-//! Who is subscribed to which channels and patterns.
+//! Registry of the subscriptions of all clients to channels and patterns.
 //!
 //! In: subscriptions of clients, and messages, from any thread. Out: pushes in the mailboxes of
 //! the subscribers.
@@ -113,7 +113,7 @@ impl PubSub {
         receivers
     }
 
-    /// Patterns that somebody is subscribed to and that match a channel.
+    /// Returns the patterns with subscribers that match a channel.
     async fn matching(&self, channel: &[u8]) -> Vec<Arc<[u8]>> {
         let patterns: Vec<_> = self.0.lock().0[Space::Patterns as usize].keys().cloned().collect();
         let mut found = Vec::new();

@@ -52,7 +52,7 @@ impl SlowLog {
         entries.list.truncate(at_most);
     }
 
-    /// The newest entries, at most so many.
+    /// Returns the newest entries, at most `count`.
     pub(crate) fn newest(&self, count: usize) -> Vec<Entry> {
         self.0.lock().list.iter().take(count).cloned().collect()
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Memory of a subscription beside its name, in bytes, about.
 const NAME_OVERHEAD: usize = 64;
 
-/// What a name in a subscription stands for.
+/// Kind of the names of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
     /// A channel of PUBLISH.

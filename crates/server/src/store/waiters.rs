@@ -8,7 +8,7 @@
 //! Invariants:
 //! - A waiter comes under the stripes of its keys, after it has found nothing there. A commit
 //!   signals under the stripes too, so no write of a key is missed.
-//! - A commit's [`Served`] is over when nobody holds a signal of that commit any more: its waiters
+//! - A commit's [`Served`] is over when no signal of that commit is held any more: its waiters
 //!   have taken what they could. A waiter whose client takes bytes slowly is passed over, and looks
 //!   by itself afterwards, so that it keeps neither the commit nor those behind it waiting.
 //!
@@ -132,7 +132,7 @@ impl Waiters {
         served
     }
 
-    /// Keys of a database that somebody waits for, in order, because a simulation repeats it.
+    /// Returns the keys of a database with waiters, in order, because a simulation repeats it.
     pub(super) fn keys_in(&self, db: u16) -> Vec<Key> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();
@@ -153,7 +153,7 @@ impl Waiters {
         keys.iter().filter(|key| !is_claimed(key)).cloned().collect()
     }
 
-    /// Returns true if somebody waits for one of the keys, whose stripes the caller holds.
+    /// Returns true if one of the keys, whose stripes the caller holds, has a waiter.
     pub(super) fn have_any(&self, keys: &[Key]) -> bool {
         self.count.load(Ordering::Relaxed) > 0 && {
             let queues = self.queues.lock();

@@ -4,7 +4,7 @@ use crate::client::{Client, Served, encoded};
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// Waits until so many clients wait.
+/// Waits until `count` clients wait.
 fn blocked(client: &mut Client, count: usize) {
     let field = format!("\r\nblocked_clients:{count}\r\n");
     while !client.line("INFO clients").text().contains(&field) {}

@@ -1,4 +1,4 @@
-//! What clients and test suites ask a server about itself: ACL, COMMAND, settings, and features
+//! Questions of clients and test suites about the server: ACL, COMMAND, settings, and features
 //! that are off.
 
 use crate::client::{Served, options};

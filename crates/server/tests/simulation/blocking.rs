@@ -1,7 +1,7 @@
 //! Clients that wait for elements, beside those that push them, kill and unblock.
 //!
 //! Checked by seed: each element that was pushed reaches one client, once; none is left while
-//! somebody waits for it. A client that is killed may have been sent its element already, so at
+//! a client waits for it. A client that is killed may have been sent its element already, so at
 //! most what it had asked for is missing.
 
 use super::{Client, Gone, Tasks, connect, served_by};
@@ -152,7 +152,7 @@ fn run(seed: u64) -> [u64; 3] {
         }
         tasks.spawn(disturb(env.clone(), address, !seed, seen.clone()));
         let mut client = connect(&env, address).await;
-        // In the machine's time: it passes at once when nobody does anything.
+        // In the machine's time: it passes at once while every task is idle.
         for _ in 0..10_000 {
             sleep(&env, Duration::from_millis(20)).await;
             let lengths =

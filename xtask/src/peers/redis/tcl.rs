@@ -1,4 +1,4 @@
-//! Redis' own tests, in Tcl, which it can run against a server that is there already.
+//! Redis' own tests, in Tcl, which it can run against a running server.
 //!
 //! In: Debian's source package of Redis, fetched by apt with a configuration of its own. Out: an
 //! outcome for each test, from the lines that the suite prints.

@@ -137,8 +137,8 @@ impl Access {
         if one == other {
             return Ok(());
         }
-        // A watched key has changed if it was in either of the databases. A key that somebody waits
-        // for is told of in the same way.
+        // A watched key has changed if it was in either of the databases, and the clients that wait
+        // for a key are signalled by the same condition.
         let store = self.store.clone();
         for (here, there) in [(one, other), (other, one)] {
             for key in store.0.locks.watched_in(here).into_iter().chain(store.0.waiters.keys_in(here)) {

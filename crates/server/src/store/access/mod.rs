@@ -175,7 +175,7 @@ impl Access {
         self.store.0.waiters.unclaimed(keys)
     }
 
-    /// Returns true if somebody waits for one of the keys, which it has locked.
+    /// Returns true if a client waits for one of the keys, which it has locked.
     pub(crate) fn are_awaited(&self, keys: &[Key]) -> bool {
         self.store.0.waiters.have_any(keys)
     }

@@ -43,7 +43,7 @@ pub(crate) type Scored = (Vec<u8>, f64);
 pub(crate) enum SortedRange {
     /// Those whose scores, which are not NaN, are between these; in the order of the scores.
     Scores(Bound<f64>, Bound<f64>),
-    /// Those whose bytes are between these; in the order of the bytes, whatever their scores are.
+    /// Members whose bytes are between these, in the order of the bytes and not of the scores.
     Names(Bound<Vec<u8>>, Bound<Vec<u8>>),
 }
 
@@ -123,9 +123,9 @@ const ALL: SortedRange = SortedRange::Scores(Bound::Unbounded, Bound::Unbounded)
 pub(crate) struct ScoreRule {
     /// The member must be there, or must not.
     pub(crate) is_there: Option<bool>,
-    /// Order in which the new score must be to that of a member that is there.
+    /// Order in which the new score of a present member must be to its old one.
     pub(crate) order: Option<Ordering>,
-    /// The number is added to the score of a member that is there.
+    /// The number is added to the score of a present member.
     pub(crate) adds: bool,
 }
 
@@ -333,8 +333,8 @@ impl Access {
         Ok(set.count.saturating_sub(outside))
     }
 
-    /// Adds members with their scores, or changes the scores of those that are there, one after the
-    /// other as a rule says.
+    /// Adds absent members with their scores and changes the scores of present ones, one after the
+    /// other by a rule.
     ///
     /// # Errors
     /// A score would be NaN; nothing is changed then.

@@ -279,7 +279,7 @@ fn score_model(state: &mut State, id: (u16, Vec<u8>), pairs: &[Scored], rule: Sc
     }
 }
 
-/// Keeps the members of a sorted set that is there for which `keeps` returns true, by their rank
+/// Keeps the members of an existing sorted set for which `keeps` returns true, by their rank
 /// and by the number of all, and removes the set once it is empty.
 fn change_sorted(state: &mut State, id: (u16, Vec<u8>), keeps: impl Fn(usize, &Vec<u8>, usize) -> bool) {
     if let Some((Content::Sorted(scores), _)) = state.get_mut(&id) {
