@@ -164,13 +164,13 @@ pub(crate) fn fuzz_targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs `karst stress` for a minute, with a seed from the clock, which it prints.
+/// Runs `karstdb stress` for a minute, with a seed from the clock, which it prints.
 ///
 /// Not by `cargo run`, because it would build all crates again with the features of this package
 /// alone.
 fn stress() -> Result {
     step("cargo", &["test", "--workspace", "--no-run", "--quiet"], &[])?;
-    let karst = target_dir().join("debug/karst");
+    let karst = target_dir().join("debug/karstdb");
     step(path_text(&karst)?, &["stress", "-duration=55s", "-interval=4s"], &[])
 }
 

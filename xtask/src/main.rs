@@ -36,7 +36,7 @@ const HELP: &str = "cargo xtask TASK [--help]
   peers     run the tests of published bindings of RocksDB's C API, linked with KarstDB's, and hold the failures
             against docs/peers.md: needs crates.io and libclang  [--debug: the library not optimised]
             [--library DIR: one that is there] [--only TEXT: tests whose name has it]
-            [--only redis: suites of Redis and of its client for Python against karst serve
+            [--only redis: suites of Redis and of its client for Python against karstdb serve
             [--karst FILE: a program that is there]]
   ci        format, lints, tidy, docs, then the slow checks: model checking, sanitizers, fuzzing, interop with
             RocksDB 11.8, the fault and cancellation sweeps, and `wheel`  [--quick: without RocksDB 11.8]

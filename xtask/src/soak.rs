@@ -20,7 +20,7 @@ enum Runner {
     Test(&'static [&'static str]),
     /// `cargo test` with these `RUSTFLAGS` and arguments, in a separate target directory.
     TestWith(&'static str, &'static [&'static str]),
-    /// `karst` with these arguments.
+    /// `karstdb` with these arguments.
     Karst(&'static [&'static str]),
     /// The judge of RocksDB 11.8 with these arguments.
     Judge(&'static [&'static str]),
@@ -47,7 +47,7 @@ const SEED: (&str, &str) = ("KARST_SEED", "{seed}");
 /// All suites. A round of each takes minutes.
 #[rustfmt::skip]
 const SUITES: &[Suite] = &[
-    Suite { name: "stress", what: "karst stress: threads, futures, transactions, kills, random options", needs: "crates/tools/src/stress", runner: Runner::Karst(&["stress", "-duration=5m", "-interval=8s", "-progress_every=0", "-seed={seed}"]), env: &[], counts: "# operations" },
+    Suite { name: "stress", what: "karstdb stress: threads, futures, transactions, kills, random options", needs: "crates/tools/src/stress", runner: Runner::Karst(&["stress", "-duration=5m", "-interval=8s", "-progress_every=0", "-seed={seed}"]), env: &[], counts: "# operations" },
     Suite { name: "kills", what: "processes of both engines on one directory are killed while they count", needs: "judge/src/kills.rs", runner: Runner::Judge(&["kills", "--kills", "300", "--seed", "{seed}"]), env: &[], counts: "killed: #" },
     Suite { name: "kill", what: "the same of KarstDB alone", needs: "crates/engine/tests/kill.rs", runner: Runner::Test(&["-p", "karst-engine", "--test", "kill"]), env: &[LONG, SEED, ("KARST_KILLS", "400")], counts: "killed: #" },
     Suite { name: "simulation", what: "the engine on a simulated machine: power failures, failing disks", needs: "crates/engine/tests/simulation", runner: Runner::Test(&["-p", "karst-engine", "--test", "simulation"]), env: &[LONG, SEED, ("KARST_SEEDS", "60")], counts: "# operations" },

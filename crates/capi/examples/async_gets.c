@@ -1,7 +1,7 @@
 /* Many gets in flight from one thread, which owns the reactor:
      cc -O2 async_gets.c -IDIR/include -LDIR/lib -lkarstdb -o async_gets
      LD_LIBRARY_PATH=DIR/lib ./async_gets DATABASE [KEYS [GETS [IN_FLIGHT [DIRECT]]]]
-   Reads keys as db_bench and `karst bench` write them (16 bytes), uncached; with DIRECT 1 past the
+   Reads keys as db_bench and `karstdb bench` write them (16 bytes), uncached; with DIRECT 1 past the
    page cache. A missing database is created first, with values of 4 KiB.
    SPDX-License-Identifier: Apache-2.0 */
 #include <karst.h>

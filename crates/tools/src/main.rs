@@ -1,4 +1,4 @@
-//! `karst`: one program for the tools of KarstDB, with the names and command lines of RocksDB's.
+//! `karstdb`: one program for the tools of KarstDB, with the names and command lines of RocksDB's.
 #![forbid(unsafe_code)]
 // Both macros panic when the reader has closed the pipe; `output` has replacements.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -46,10 +46,10 @@ fn command() -> Command {
         Command::new(name).about(about).disable_help_flag(true).arg(rest)
     });
     let help = Command::new("help").about("Print the help of a command").arg(Arg::new("command"));
-    Command::new("karst")
+    Command::new("karstdb")
         .about("The tools of KarstDB, for its databases and RocksDB's")
         .version(env!("CARGO_PKG_VERSION"))
-        .after_help("`karst COMMAND --help` prints the help of a command.")
+        .after_help("`karstdb COMMAND --help` prints the help of a command.")
         .disable_help_subcommand(true)
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -77,7 +77,7 @@ fn run(args: Vec<std::ffi::OsString>) -> Result<(), Fault> {
         Some(("verify", matches)) => verify::run(matches),
         Some(("help", matches)) => {
             let of = matches.get_one::<String>("command").cloned();
-            let words = ["karst".to_string()].into_iter().chain(of).chain(["--help".to_string()]);
+            let words = ["karstdb".to_string()].into_iter().chain(of).chain(["--help".to_string()]);
             run(words.map(Into::into).collect())
         }
         Some((name, matches)) => {

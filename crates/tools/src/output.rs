@@ -33,11 +33,11 @@ impl Fault {
     pub(crate) fn end(self) -> ExitCode {
         match self {
             Fault::Usage(message) => {
-                note!("karst: {message}");
+                note!("karstdb: {message}");
                 ExitCode::from(2)
             }
             Fault::Failed(message) => {
-                note!("karst: {message}");
+                note!("karstdb: {message}");
                 ExitCode::FAILURE
             }
             Fault::NobodyReads => ExitCode::SUCCESS,

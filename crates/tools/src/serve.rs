@@ -1,4 +1,4 @@
-//! `karst serve DB`: a server for clients of Redis.
+//! `karstdb serve DB`: a server for clients of Redis.
 //!
 //! Input: a database directory, made if there is none, and a command line. Output: one line with
 //! the addresses once clients can connect, and answers to clients until SIGINT, SIGTERM or a

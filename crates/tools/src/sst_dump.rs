@@ -1,4 +1,5 @@
-//! `karst sst_dump`: RocksDB's sst_dump: check, scan, raw, verify, identify, and --show_properties.
+//! `karstdb sst_dump`: RocksDB's sst_dump: check, scan, raw, verify, identify, and
+//! --show_properties.
 //!
 //! The entries that `scan` prints are, byte for byte, those of sst_dump.
 
@@ -16,7 +17,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 const HELP: &str =
-    "karst sst_dump --file=TABLE_OR_DIRECTORY [--command=check|scan|raw|verify|identify|none] [--OPTION ...]
+    "karstdb sst_dump --file=TABLE_OR_DIRECTORY [--command=check|scan|raw|verify|identify|none] [--OPTION ...]
 
   check      iterate over every entry (the default)
   scan       print every entry
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
     }
     let file = args
         .take_value("file")
-        .ok_or_else(|| Fault::Usage("--file must be given; see `karst sst_dump --help`".into()))?;
+        .ok_or_else(|| Fault::Usage("--file must be given; see `karstdb sst_dump --help`".into()))?;
     let command = args.take_value("command").unwrap_or_else(|| "check".into());
     let input = Form::hex_if(args.take_flag("input_key_hex")?);
     let selection = Selection {

@@ -1,4 +1,4 @@
-//! `karst verify DB`: checks that all files of a database have the content that was written.
+//! `karstdb verify DB`: checks that all files of a database have the content that was written.
 //!
 //! Input: a database directory, which is only read and need not be openable. Output: a line for
 //! each damaged file, with the error and its offset; with `--json` one object per round. The exit

@@ -1,5 +1,5 @@
-//! `karst ldb` and `karst sst_dump` compared with RocksDB's own on the same databases: their output
-//! must be equal byte for byte.
+//! `karstdb ldb` and `karstdb sst_dump` compared with RocksDB's own on the same databases: their
+//! output must be equal byte for byte.
 
 use karst_testkit::rocksdb_tools::{db_bench, ldb, run};
 use std::io::{BufRead, BufReader};
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 fn karst(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_karst")).args(args).output().expect("the program under test runs")
+    Command::new(env!("CARGO_BIN_EXE_karstdb")).args(args).output().expect("the program under test runs")
 }
 
 fn printed(args: &[&str]) -> String {
     let output = karst(args);
-    assert!(output.status.success(), "karst {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "karstdb {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("hex output is text")
 }
 
@@ -46,7 +46,7 @@ fn ldb_prints_the_same() {
         all.extend(args);
         let (ours, theirs) = (printed(&all), ldb(&db, args, b"").unwrap());
         assert!(!theirs.is_empty(), "ldb {args:?} printed nothing");
-        assert!(ours == theirs, "{args:?}\n--- karst\n{ours}\n--- ldb\n{theirs}");
+        assert!(ours == theirs, "{args:?}\n--- karstdb\n{ours}\n--- ldb\n{theirs}");
     };
     same(&["scan"]);
     same(&["scan", "--hex"]);
@@ -70,7 +70,7 @@ fn ldb_prints_the_same() {
     for command in [&["scan"][..], &["get", "key00008"], &["dump", "--column_family=second"], &["idump"]] {
         let ours = printed(&[&["ldb", &flag, &own], command].concat());
         let theirs = ldb(&db, &[&[theirs.as_str()], command].concat(), b"").unwrap();
-        assert!(ours == theirs && !ours.is_empty(), "{command:?}\n--- karst\n{ours}\n--- ldb\n{theirs}");
+        assert!(ours == theirs && !ours.is_empty(), "{command:?}\n--- karstdb\n{ours}\n--- ldb\n{theirs}");
     }
     assert!(!karst(&["ldb", &flag, &own, "put", "a", "b"]).status.success(), "a secondary is not written to");
     same(&["checkconsistency"]);
@@ -254,7 +254,7 @@ fn ldb_repairs_and_removes_tables_and_rocksdb_reads_what_is_left() {
 fn verify_on_a_schedule_goes_on_until_there_is_damage() {
     let dir = tempfile::tempdir().unwrap();
     let db = mixed(dir.path());
-    let mut karst = Command::new(env!("CARGO_BIN_EXE_karst"))
+    let mut karst = Command::new(env!("CARGO_BIN_EXE_karstdb"))
         .args(["verify", "--schedule", "20ms", db.to_str().unwrap()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_karst"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_karstdb"));
     command.args(args);
     command
 }
@@ -88,7 +88,7 @@ fn each_tool_has_help_by_either_name() {
     let (code, out, _) = told(&["-h"]);
     assert!(code == Some(0) && out.contains("sst_dump") && out.contains("inspect"), "{out}");
     let (code, out, _) = told(&["--version"]);
-    assert_eq!((code, out.as_str()), (Some(0), concat!("karst ", env!("CARGO_PKG_VERSION"), "\n")));
+    assert_eq!((code, out.as_str()), (Some(0), concat!("karstdb ", env!("CARGO_PKG_VERSION"), "\n")));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn what_is_mistyped_ends_with_2_and_a_suggestion() {
         (&["help", "ldbb"], "'ldb'"),
         (&["ldb"], "which command?"),
         (&["ldb", "--db=/nowhere", "scna"], "did you mean `scan`?"),
-        (&["ldb", "--db=/nowhere", "xyzzy"], "`karst ldb --help`"),
+        (&["ldb", "--db=/nowhere", "xyzzy"], "`karstdb ldb --help`"),
         (&["ldb", "scan"], "--db=PATH must be given"),
         (&["ldb", "--db=/nowhere", "put", "alone"], "a key and a value"),
         (&["ldb", "--db=/nowhere", "put", "a", "b", "--creat"], "does not know --creat"),
@@ -128,7 +128,7 @@ fn what_is_mistyped_ends_with_2_and_a_suggestion() {
         &["bench", "-db=/nowhere", "-use_existing_db", "-benchmarks=readseq"],
     ] {
         let (code, _, err) = told(args);
-        assert!(code == Some(1) && err.starts_with("karst: "), "{args:?}: {err}");
+        assert!(code == Some(1) && err.starts_with("karstdb: "), "{args:?}: {err}");
     }
 }
 
@@ -158,7 +158,7 @@ fn a_short_run_takes_processor_time_and_is_told_to_machines() {
     let names: Vec<Option<&str>> = lines.iter().map(|line| line["workload"].as_str()).collect();
     let read = Some("readrandom");
     assert_eq!(names, [None, Some("fillseq"), read, read, Some("levelstats"), None], "{out}");
-    assert_eq!(lines[0]["program"], "karst bench");
+    assert_eq!(lines[0]["program"], "karstdb bench");
     assert_eq!(lines[0]["arguments"][0], "-json");
     for line in &lines[1..4] {
         assert_eq!((&line["operations"], &line["threads"]), (&Value::from(600), &Value::from(2)), "{line}");

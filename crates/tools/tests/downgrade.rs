@@ -57,7 +57,8 @@ fn entries_of(db: &Db, family: &str) -> Entries {
 
 fn karst_ldb(path: &Path, args: &[&str]) -> String {
     let flag = format!("--db={}", path.display());
-    let output = Command::new(env!("CARGO_BIN_EXE_karst")).arg("ldb").arg(flag).args(args).output().unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_karstdb")).arg("ldb").arg(flag).args(args).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

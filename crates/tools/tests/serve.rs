@@ -1,4 +1,5 @@
-//! `karst serve` as a process: its line, its end by a signal, and what it leaves when it is killed.
+//! `karstdb serve` as a process: its line, its end by a signal, and what it leaves when it is
+//! killed.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -9,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 /// Starts a server on a free port and waits for its line. Returns it with its address.
 fn serve(db: &Path, options: &[&str]) -> (Child, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_karst"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_karstdb"))
         .arg("serve")
         .arg(db)
         .args(["--listen", "127.0.0.1:0"])
@@ -115,8 +116,11 @@ fn acknowledged_writes_survive_a_kill() {
 fn what_cannot_be_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let said = |args: &[&str]| {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_karst")).arg("serve").arg(directory.path()).args(args).output();
+        let output = Command::new(env!("CARGO_BIN_EXE_karstdb"))
+            .arg("serve")
+            .arg(directory.path())
+            .args(args)
+            .output();
         let output = output.expect("the program under test runs");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
@@ -129,7 +133,7 @@ fn what_cannot_be_is_said() {
     let (code, text) = said(&["--options", "no_such_option=1"]);
     assert!(code == Some(2) && text.contains("no_such_option"), "{text}");
     let (child, address) = serve(&directory.path().join("db"), &[]);
-    let output = Command::new(env!("CARGO_BIN_EXE_karst"))
+    let output = Command::new(env!("CARGO_BIN_EXE_karstdb"))
         .arg("serve")
         .arg(directory.path().join("other"))
         .args(["--listen", &address])

@@ -1,4 +1,4 @@
-//! `karst stress`: it passes on a sound database, with kills; it fails on a manipulated one and
+//! `karstdb stress`: it passes on a sound database, with kills; it fails on a manipulated one and
 //! names the place; and a seed repeats a run.
 
 use karst_engine::{Db, Options, WriteOptions};
@@ -12,7 +12,7 @@ const SMALL: [&str; 5] =
 
 fn stress(db: &Path, args: &[&str]) -> Output {
     let flag = format!("-db={}", db.display());
-    let mut child = Command::new(env!("CARGO_BIN_EXE_karst"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_karstdb"))
         .args(["stress", &flag, "-json"])
         .args(SMALL)
         .args(args)
@@ -195,7 +195,7 @@ fn a_value_changed_behind_its_back_is_named() {
         // The database is unchanged, and can be checked again.
         let look = report["failure"]["look_again"].as_str().expect("it says how");
         let args: Vec<&str> = look.split(' ').skip(1).collect();
-        let again = Command::new(env!("CARGO_BIN_EXE_karst")).args(args).output().unwrap();
+        let again = Command::new(env!("CARGO_BIN_EXE_karstdb")).args(args).output().unwrap();
         let stderr = String::from_utf8_lossy(&again.stderr);
         assert!(!again.status.success() && stderr.contains("mismatch"), "{look}: {stderr}");
         std::fs::remove_dir_all(&copy).unwrap();

@@ -23,7 +23,7 @@ fn a_log_with_timestamps_is_dumped_whole() {
     logs.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
     let [log] = &logs[..] else { panic!("{logs:?}") };
     let walfile = format!("--walfile={}", log.display());
-    let output = Command::new(env!("CARGO_BIN_EXE_karst"))
+    let output = Command::new(env!("CARGO_BIN_EXE_karstdb"))
         .args(["ldb", "dump_wal", &walfile, "--print_value"])
         .output()
         .unwrap();

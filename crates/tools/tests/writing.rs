@@ -1,5 +1,5 @@
-//! `karst bench` and `karst ldb` as writers: RocksDB's tools find the written data, and print equal
-//! output.
+//! `karstdb bench` and `karstdb ldb` as writers: RocksDB's tools find the written data, and print
+//! equal output.
 
 use karst_testkit::rocksdb_tools::{db_bench, ldb, ldb_scan, verify_tables};
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 fn karst(args: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_karst"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_karstdb"))
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -313,7 +313,7 @@ fn a_workload_is_traced_and_replayed_by_either() {
     assert!(db_bench(&theirs, &replay).unwrap().contains("Replay completed"));
     let replayed = ldb_scan(&theirs, "default").unwrap();
     assert_eq!(replayed.iter().filter(|(key, _)| key.len() == 16).count(), overwritten);
-    // `karst bench` replays a trace of RocksDB.
+    // `karstdb bench` replays a trace of RocksDB.
     let theirs = theirs.with_extension("traced");
     db_bench(&theirs, &["-num=300", "-benchmarks=fillrandom", "-seed=9", &trace]).unwrap();
     let again = again.with_extension("traced");
@@ -462,7 +462,7 @@ fn the_published_command_for_unordered_writes_runs_as_it_stands() {
     // Operations are keys, over all threads.
     assert_eq!(operations(&out, "fillrandom"), 32 * 800);
     let unknown: Vec<&str> = err.lines().filter(|line| line.contains("has no effect")).collect();
-    let without_effect = |flag: &str| format!("karst bench: flag --{flag} has no effect here yet");
+    let without_effect = |flag: &str| format!("karstdb bench: flag --{flag} has no effect here yet");
     assert_eq!(unknown, ["enable_pipelined_write"].map(without_effect));
     let refused =
         karst(&["bench", "-benchmarks=fillrandom", "-unordered_write", "-enable_pipelined_write"], "");
@@ -606,7 +606,7 @@ fn long_runs_say_how_far_they_are() {
     assert!((0..5).map(|round| reported(40_000 << round)).any(|counts| enough(&counts)));
 }
 
-/// ldb ingests a file that karst wrote, and the reverse; both print equal output.
+/// ldb ingests a file that karstdb wrote, and the reverse; both print equal output.
 #[test]
 fn files_to_be_ingested_are_written_and_ingested_as_by_ldb() {
     let dir = tempfile::tempdir().unwrap();

@@ -50,7 +50,7 @@ struct Asked {
     /// Text that the tests' names contain; if it begins with the name of a program, only that one
     /// is built.
     only: Option<String>,
-    /// The program `karst` for the suites of servers; `None` builds one.
+    /// The program `karstdb` for the suites of servers; `None` builds one.
     karst: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! The command line of `karst bench`: db_bench's flags.
+//! The command line of `karstdb bench`: db_bench's flags.
 //!
 //! Input: the arguments. Output: [`Flags`], typed and with db_bench's defaults; the database
 //! options that flags stand for ([`database_options`]); the names of db_bench's flags that this
@@ -203,7 +203,7 @@ pub(crate) struct Parsed {
     pub(crate) help: bool,
 }
 
-/// Parses the arguments after `karst bench`.
+/// Parses the arguments after `karstdb bench`.
 pub(crate) fn parse(args: &[String]) -> Result<Parsed, String> {
     let mut parsed = Parsed { flags: Flags::default(), not_honoured: Vec::new(), help: false };
     let mut rest = args.iter();
@@ -241,7 +241,7 @@ fn boolean_kind(name: &str) -> Option<bool> {
 fn unknown(name: &str) -> String {
     match nearest(name, Flags::names().chain(KNOWN.iter().map(|(name, _)| *name))) {
         Some(near) => format!("unknown flag --{name}; did you mean --{near}?"),
-        None => format!("unknown flag --{name}; `karst bench --help` lists them"),
+        None => format!("unknown flag --{name}; `karstdb bench --help` lists them"),
     }
 }
 

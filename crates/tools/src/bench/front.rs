@@ -49,12 +49,12 @@ pub(crate) fn write_prepared(kind: DbKind, options: &[(String, String)]) -> bool
 pub(crate) fn say_choices(flags: &Flags) {
     if flags.optimistic_transaction_db && flags.transaction_db {
         note!(
-            "karst bench: flag --transaction_db has no effect beside --optimistic_transaction_db, as in db_bench"
+            "karstdb bench: flag --transaction_db has no effect beside --optimistic_transaction_db, as in db_bench"
         );
     }
     if write_prepared(DbKind::of(flags), &flags.options) {
         note!(
-            "karst bench: --transaction_db with --unordered_write chooses, as db_bench does without a word: write_policy=WritePrepared, two_write_queues=true, skip_concurrency_control=true"
+            "karstdb bench: --transaction_db with --unordered_write chooses, as db_bench does without a word: write_policy=WritePrepared, two_write_queues=true, skip_concurrency_control=true"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! All flags of db_bench (7.8 and 11.8), by their C++ types. Names that `karst bench` honours are
+//! All flags of db_bench (7.8 and 11.8), by their C++ types. Names that `karstdb bench` honours are
 //! in [`super::flags`]; the others are accepted, and named once on stderr as not honoured.
 //! `two_write_queues` is not a flag of db_bench, which sets that option through other flags.
 

@@ -1,4 +1,4 @@
-//! `karst bench`: db_bench's workloads over one database, with db_bench's flags and output.
+//! `karstdb bench`: db_bench's workloads over one database, with db_bench's flags and output.
 //!
 //! [`flags`] parses the command line, [`workload`] the names of workloads, [`open`] makes or opens
 //! the database, [`database_options`] turns flags into its options, [`front`] is the target of
@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use workload::{Beside, Reading, Work, Workload};
 use writes::{Fill, Writing};
 
-const HELP: &str = "karst bench [--FLAG[=VALUE] ...]
+const HELP: &str = "karstdb bench [--FLAG[=VALUE] ...]
 
 Writes and reads a database with db_bench's workloads and prints db_bench's result lines.
 Without --db the database is made in a temporary directory and removed afterwards.
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &[String]) -> std::result::Result<(), Fault> {
         );
     }
     for name in &parsed.not_honoured {
-        note!("karst bench: flag --{name} has no effect here yet");
+        note!("karstdb bench: flag --{name} has no effect here yet");
     }
     let flags = parsed.flags;
     front::say_choices(&flags);
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &[String]) -> std::result::Result<(), Fault> {
     let mut bench = Bench::open(&flags, workloads.iter().any(|w| w.work.writes()))?;
     if flags.json {
         let (version, path) = (env!("CARGO_PKG_VERSION"), bench.db().path().display().to_string());
-        say!("{}", json!({ "program": "karst bench", "version": version, "arguments": args, "db": path }))?;
+        say!("{}", json!({ "program": "karstdb bench", "version": version, "arguments": args, "db": path }))?;
     } else {
         open::print_header(&flags, &bench)?;
     }

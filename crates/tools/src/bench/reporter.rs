@@ -50,7 +50,7 @@ impl Reporter {
                 let done = theirs.load(Ordering::Relaxed);
                 let elapsed = started.elapsed().as_secs_f64().round();
                 if let Err(e) = writeln!(file, "{elapsed},{}", done - before) {
-                    note!("karst bench: {}; the report ends here", failed(e));
+                    note!("karstdb bench: {}; the report ends here", failed(e));
                     return;
                 }
                 before = done;

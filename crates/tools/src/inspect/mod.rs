@@ -1,4 +1,4 @@
-//! `karst inspect DB`: the tree as a picture, in the terminal and as an HTML page.
+//! `karstdb inspect DB`: the tree as a picture, in the terminal and as an HTML page.
 //!
 //! Input: a database directory with its MANIFEST, the properties of its tables, and its logs.
 //! Output: text, and with `--html FILE` a self-contained page. [`tree`] collects the data, using

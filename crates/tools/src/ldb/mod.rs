@@ -1,4 +1,4 @@
-//! `karst ldb`: RocksDB's ldb. Arguments are ldb's; the output of scan, dump, get, multi_get,
+//! `karstdb ldb`: RocksDB's ldb. Arguments are ldb's; the output of scan, dump, get, multi_get,
 //! idump, dump_wal and manifest_dump is, byte for byte, that of ldb.
 
 pub(crate) mod arguments;
@@ -18,7 +18,7 @@ use karst_format::options::nearest;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-const HELP: &str = "karst ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
+const HELP: &str = "karstdb ldb --db=PATH COMMAND [--OPTION[=VALUE] ...]
 
   scan [--from=KEY] [--to=KEY] [--max_keys=N] [--no_value]
        [--timestamp] [--start_time=SECONDS] [--end_time=SECONDS]
@@ -134,7 +134,7 @@ fn unknown_command(name: &str) -> Fault {
     let names = lines.filter_map(|line| line.split(' ').next()).filter(|word| !word.starts_with('-'));
     Fault::Usage(match nearest(name, names) {
         Some(near) => format!("ldb has no command `{name}`; did you mean `{near}`?"),
-        None => format!("ldb has no command `{name}`; `karst ldb --help` lists them"),
+        None => format!("ldb has no command `{name}`; `karstdb ldb --help` lists them"),
     })
 }
 

@@ -1,4 +1,4 @@
-//! The command line of `karst stress`: db_stress's flag names where a flag has the same meaning,
+//! The command line of `karstdb stress`: db_stress's flag names where a flag has the same meaning,
 //! and crash_test.py's `-duration` and `-interval`.
 //!
 //! In: the arguments. Out: [`Flags`], with the database options that the user sets for every life.
@@ -134,7 +134,7 @@ flags! {
     check_only: bool = false;
 }
 
-/// Parses the arguments after `karst stress`; returns `None` if help was requested.
+/// Parses the arguments after `karstdb stress`; returns `None` if help was requested.
 pub(crate) fn parse(args: &[String]) -> Result<Option<Flags>, String> {
     let (mut flags, mut rest) = (Flags::default(), args.iter());
     while let Some(given) = next_flag(&mut rest, kind_of, unknown) {
@@ -161,7 +161,7 @@ fn kind_of(name: &str) -> Option<bool> {
 fn unknown(name: &str) -> String {
     match nearest(name, Flags::names()) {
         Some(near) => format!("unknown flag --{name}; did you mean --{near}?"),
-        None => format!("unknown flag --{name}; `karst stress --help` lists them"),
+        None => format!("unknown flag --{name}; `karstdb stress --help` lists them"),
     }
 }
 

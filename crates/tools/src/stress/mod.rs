@@ -1,6 +1,6 @@
-//! `karst stress`, the counterpart of RocksDB's db_stress: writes a database on the user's own disk
-//! through every form of the API, kills the process at random moments, reopens the database with
-//! other options, verifies all of it, and repeats.
+//! `karstdb stress`, the counterpart of RocksDB's db_stress: writes a database on the user's own
+//! disk through every form of the API, kills the process at random moments, reopens the database
+//! with other options, verifies all of it, and repeats.
 //!
 //! [`flags`] parses the command line. [`watch`] is the process that the user starts: it starts
 //! lives (child processes) and kills them. [`life`] is the process that is killed: [`options`] are
@@ -47,14 +47,14 @@ use rows::{CYCLE, Shape};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const HELP: &str = "karst stress [--FLAG[=VALUE] ...]
+const HELP: &str = "karstdb stress [--FLAG[=VALUE] ...]
 
 Writes, reads, flushes and compacts a database with many threads and futures, kills the process (SIGKILL) at random moments, opens the
 database again with other random options, verifies every key, and starts over. The expected state is kept in files outside of the
 database: after a kill every acknowledged write must be found, and every write in progress must be found whole or not at all.
 
-  karst stress -db=/mnt/disk/stress -duration=2h     on your own disk
-  karst stress -duration=10m -seed=7 -json           repeats the draws of seed 7, and reports in JSON
+  karstdb stress -db=/mnt/disk/stress -duration=2h     on your own disk
+  karstdb stress -duration=10m -seed=7 -json           repeats the draws of seed 7, and reports in JSON
 
 A run in the directory of an earlier run continues with its database. A run ends with a report. If a check failed, the exit code is 1,
 and the report names the key and the column family, the expected and the found value, and the command that verifies again; the run then
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Fault> {
     }
     let seed = prepare(&flags, &place)?;
     note!(
-        "karst stress: seed {seed}, database {}, expected state {}",
+        "karstdb stress: seed {seed}, database {}, expected state {}",
         place.db.display(),
         place.expected.display()
     );

@@ -109,7 +109,7 @@ impl Run<'_> {
             })
         });
         let all: Vec<&str> = given.chain(more).map(String::as_str).collect();
-        format!("karst stress {}", all.join(" "))
+        format!("karstdb stress {}", all.join(" "))
     }
 
     fn command(&self, life: u64, check_only: bool) -> Result<Command, String> {

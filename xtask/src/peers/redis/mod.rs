@@ -1,4 +1,4 @@
-//! Test suites of Redis and of its client for Python, run against `karst serve`.
+//! Test suites of Redis and of its client for Python, run against `karstdb serve`.
 //!
 //! In: the list of expected failures in `docs/peers.md`. Out: a table of the tests that
 //! redis-server passes and of those among them that KarstDB passes, by suite and unit; and an error
@@ -116,7 +116,7 @@ struct Line {
     of_karst: u64,
 }
 
-/// Runs the suites on both servers. `karst` is the program under test; `None` builds it.
+/// Runs the suites on both servers. `karstdb` is the program under test; `None` builds it.
 ///
 /// # Errors
 /// A test failed that the list does not expect, or a suite could not be run.

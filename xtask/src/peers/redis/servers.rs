@@ -1,4 +1,4 @@
-//! Servers under test: `karst serve` of this checkout and Debian's redis-server, each on a free
+//! Servers under test: `karstdb serve` of this checkout and Debian's redis-server, each on a free
 //! port of the loopback interface with a fresh directory.
 
 use super::failed;
@@ -45,10 +45,10 @@ impl Drop for Server {
     }
 }
 
-/// Builds `karst`, and returns the path of the program.
+/// Builds `karstdb`, and returns the path of the program.
 pub(super) fn build() -> Result<PathBuf> {
     step("cargo", &["build", "-p", "karst-tools"], &[])?;
-    Ok(target_dir().join("debug/karst"))
+    Ok(target_dir().join("debug/karstdb"))
 }
 
 /// Version of the installed redis-server.
