@@ -7,14 +7,13 @@ const HEAD: &str = "\
 # Benchmarks
 
 `cargo xtask compare --report DIR` measures RocksDB and KarstDB in turns, on the same files and with
-the same options, and makes this page and one in HTML, with plots. Every figure is a median of three
+the same options, and makes this file and one in HTML, with plots. Every figure is a median of three
 runs, or of as many as `--repeat` says, and CPU is that of the whole process. The last column is
 KarstDB's first figure divided by RocksDB's; more is better.
 
 \"In flight\" means threads for RocksDB, each with one read in flight, and futures on one thread for
 KarstDB. RocksDB is built by the crate `rocksdb`, without coroutines, which its batches need to read
 several levels at once. \"fio\" is the device with as many reads in flight.
-[measurements.md](measurements.md) has what takes longer, and what differs from day to day.
 ";
 
 pub(crate) fn write(report: &Report) -> String {
