@@ -62,7 +62,8 @@ fn is_used(text: &str, variant: &str) -> bool {
 
 /// Returns the names in backticks in the first column of the section's table.
 fn listed(document: &str) -> impl Iterator<Item = &str> {
-    let section = document.split_once(SECTION).map_or("", |(_, section)| section);
+    let behind = document.split_once(SECTION).map_or("", |(_, behind)| behind);
+    let section = behind.split("\n## ").next().unwrap_or_default();
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
     rows.flat_map(|names| names.split(", ").map(|name| name.trim_matches('`')))
 }
@@ -91,6 +92,10 @@ mod tests {
             found
         };
         assert_eq!(check("## Not counted\n| `a.*` | none |\n"), Vec::<String>::new());
+        assert_eq!(
+            check("## Not counted\n| `a.*` | none |\n\n## Properties\n| `x` | none |\n"),
+            Vec::<String>::new()
+        );
         assert_eq!(check(""), ["docs/statistics.md: `a.miss` is never counted: count or list it"]);
         assert_eq!(
             check("## Not counted\n| `*.miss`, `hit`, `x` | none |\n"),
