@@ -22,7 +22,8 @@ const HELP: &str = "cargo xtask TASK [--help]
 
   tidy      check the house rules that no compiler checks: crates and layers; circles (modules of one parent,
             each with all inside it, name each other in one direction only); vocabulary (no module can name
-            two types of one name); effects, what threads share, unsafe, file heads, names, planted patches, the width of comments
+            two types of one name); effects, what threads share, unsafe, file heads, names, planted patches, the width of comments,
+            and the pages of docs: every one is in its index, and links lead to a file and a heading
             [--rewrap [PATH ...]: wrap comments that are too wide, in these files and folders, and stop]
             [--same-code BASE: compare the tokens of all sources with those of a commit, without comments]
   deny      check what is depended on by deny.toml: with cargo-deny where it is installed, else the licences and

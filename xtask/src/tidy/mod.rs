@@ -13,6 +13,7 @@ mod exports;
 mod files;
 mod imports;
 mod lost;
+mod pages;
 mod parsed;
 mod patches;
 mod paths;
@@ -40,6 +41,7 @@ pub(crate) fn run(root: &Path) -> Result {
         lost::check,
         counted::check,
         compatibility::check,
+        pages::check,
         patches::check,
         paths::check,
         prose::check,
