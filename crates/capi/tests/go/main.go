@@ -4,6 +4,12 @@
 //
 //	ycsb [-load] WORKLOAD [NAME=VALUE...]
 //
+// It is built in this folder, and run once with RocksDB's library and once with KarstDB's:
+//
+//	CGO_CFLAGS="-I$PWD/before -IPREFIX/include -w" go build -tags rocksdb -o /tmp/ycsb .
+//	/tmp/ycsb -load WORKLOADS/workloada rocksdb.dir=DIR threadcount=8
+//	LD_LIBRARY_PATH=PREFIX/lib /tmp/ycsb -load WORKLOADS/workloada rocksdb.dir=OTHER threadcount=8
+//
 // SPDX-License-Identifier: Apache-2.0
 package main
 
