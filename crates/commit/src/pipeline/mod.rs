@@ -43,8 +43,8 @@
 //! would each need a protocol of their own. *A queue of commits whose head publishes*: the head may
 //! have lost its processor; here any writer that finishes publishes for all. *Apply concurrent with
 //! persist*: an entry whose record failed would be in a memtable that must be flushed.
-//! docs/decisions/commit-pipeline.md has the measurements, check-then-act.md the argument for each
-//! check.
+//! docs/decisions/commit-pipeline.md has the measurements, check-then-act.md the rules for checks
+//! that are acted on later.
 //!
 //! Invariants:
 //! - Tickets, sequence numbers, records in the log and pins have one order, that of the order lock.

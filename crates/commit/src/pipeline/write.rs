@@ -255,6 +255,8 @@ impl<'a, H: Host> Commit<'a, H> {
         }
         self.source.verify()?;
         let Around { env, health, stalls, statistics, .. } = &*pipeline.around;
+        // Without the order lock: a write that passes may be ordered after an error was reported.
+        // The order step checks again for a failed log.
         health.check_writes()?;
         self.started = statistics.start_timer(env);
         match stalls.is_open(&self.entry(self.options.timeout)) {
