@@ -175,6 +175,8 @@ impl Background {
     ///
     /// The logs stay over the limit until a flush ends, and each write triggers again. Sealing for
     /// each trigger would create tiny memtables, soon numerous enough to stop writers.
+    ///
+    /// A memtable that another caller seals before these are sealed leads to one small table more.
     fn keepers_of_oldest_log(self: &Arc<Self>) -> Vec<Arc<Family>> {
         let versions = &self.parts.flush.versions;
         // Invariant: the undecided sections are read first; see `PreparedLogs`.

@@ -353,7 +353,8 @@ impl Background {
         flushed
     }
 
-    /// Flushes entries in no log unless the options disable that.
+    /// Flushes entries in no log unless the options disable that. Those written during the closing
+    /// may be lost, which `disable_wal` permits.
     async fn flush_unlogged(self: &Arc<Self>) -> Result<()> {
         let flushes = !self.options().avoid_flush_during_shutdown;
         if flushes && self.check_open().is_ok() && self.parts.flush.pipeline.has_unlogged() {

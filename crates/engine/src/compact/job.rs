@@ -334,6 +334,7 @@ impl CompactionJob {
     }
 
     async fn work(&self, env: &Env, new_files: Arc<GuardedFiles>) -> Result<Work> {
+        // Read once, so that a later change of options does not affect the files being written.
         let (compaction, options) = (&self.compaction, &*self.surroundings.options.get());
         let shared = &self.family.tables.shared;
         let path_id = compaction.output_path_id;

@@ -202,6 +202,8 @@ pub(crate) async fn run(work: &Work, range: &PartRange) -> Result<PartResult> {
         garbage: BlobGarbage::default(),
         has_blobs,
     };
+    // Searched in the picked version, because a file that enters a lower level later comes from a
+    // compaction without these inputs, and so has no older entries of their keys.
     let mut older = compaction.older_data();
     let may_hold = (!work.ingest_behind)
         .then(|| Box::new(move |user_key: &[u8]| older.may_hold(user_key)) as MayHold<'_>);

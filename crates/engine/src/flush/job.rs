@@ -79,6 +79,9 @@ pub(crate) struct FamilyFlush {
 impl FamilyFlush {
     /// Returns all sealed memtables of the family, or those with sequence numbers up to `through`;
     /// `None` if there is no such memtable.
+    ///
+    /// Lock: that of background work, held until the family counts as flushing, so that no other
+    /// job takes these memtables. If the family is dropped later, the install fails.
     pub(crate) fn of(versions: &Versions, family: &Arc<Family>, through: Option<SeqNo>) -> Option<Self> {
         let view = family.superversion();
         let within = |m: &&Arc<MemTable>| {

@@ -127,6 +127,7 @@ fn new_family(
     let id = versions.new_family_id()?;
     let config = new_config(&read.db_options.get(), id, name, options)?;
     if let Some(default) = read.families.get(ColumnFamilyId::DEFAULT) {
+        // Without a lock, because a family's cache does not change while the database is open.
         check_options::block_cache(&default.config, &config)?;
     }
     let config = Arc::new(config);

@@ -203,6 +203,8 @@ pub(crate) fn destroy(path: &Path, options: &Options) -> Result<()> {
         drop(lock);
     }
     drop(lock);
+    // Compat: after the release, as in RocksDB. An opener that takes the lock in between holds a
+    // lock on a file without a name.
     remove(path.join(FileName::Lock.to_string()));
     failed.into_inner().map_or(Ok(()), Err)?;
     for place in places.iter().rev() {

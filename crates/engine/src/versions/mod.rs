@@ -546,6 +546,7 @@ impl Versions {
             let (group, base, file) = {
                 let mut state = self.state.lock();
                 if state.queue.is_empty() {
+                    // Lock: cleared within, so that a change queued later starts another run.
                     state.installing = false;
                     let closing = std::mem::take(&mut state.closing);
                     drop(state);

@@ -192,6 +192,9 @@ impl Staged {
 
 impl ManifestState {
     /// Records in `records` that no family needs a log before `log`.
+    ///
+    /// Families that exist at this moment, because one that the recovery's seal did not list was
+    /// created after it, and has no entries in older logs.
     fn raise_log_numbers(&self, log: FileNumber, records: &mut Vec<VersionEdit>) {
         for (id, family) in &self.families {
             match records.iter_mut().find(|edit| edit.column_family == *id) {
@@ -212,6 +215,8 @@ impl ManifestState {
         tree_of: &impl Fn(&Family) -> TreeOptions,
     ) -> Result<()> {
         let name = edit.column_family_add.as_deref().unwrap_or_default();
+        // Checked again, because another creation of this name may have been staged since the
+        // caller checked.
         if self.families.values().any(|other| other.family.config.name == name) {
             let name = Named(name);
             return Err(Error::invalid_argument(format!("Column family already exists: {name:?}")));
