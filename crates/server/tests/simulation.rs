@@ -7,12 +7,15 @@
 //! the unanswered ones allow; a transaction is there as a whole or not at all; no member is popped
 //! twice, and the index of a sorted set agrees with its members; equal seeds give equal histories.
 //! Without faults: what one client costs the others, how the end comes to clients that are slow or
-//! never pause, and in [`blocking`] that elements reach those who wait for them.
+//! never pause, and in [`blocking`] that elements reach those who wait for them. In [`linear`]
+//! the histories of shared keys are checked for linearizability.
 //!
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` this number of seeds from there on.
 
 #[path = "simulation/blocking.rs"]
 mod blocking;
+#[path = "simulation/linear.rs"]
+mod linear;
 
 use futures_util::StreamExt;
 use futures_util::future::join;
@@ -284,8 +287,9 @@ async fn bulk(client: &mut Client) -> Result<u64, Gone> {
     }
 }
 
-/// One life of the machine, from opening the database to closing it, or to the power's end.
-async fn live(env: Env, seed: u64, known: Rc<RefCell<Known>>) {
+/// One life of the machine, from opening the database to closing it, or to the power's end. `begin`
+/// spawns the clients, which stop the server.
+async fn live_with(env: Env, begin: impl FnOnce(&Env, SocketAddr, Server, &Tasks)) {
     let options = ServerOptions { append_sync: AppendSync::Always, ..ServerOptions::default() };
     let server = Server::open(Path::new("/db"), &options, &env).await.expect("the database opens");
     let listener = server.bind(SocketAddr::from(([10, 0, 0, 1], 6379))).expect("the address is free");
@@ -298,21 +302,29 @@ async fn live(env: Env, seed: u64, known: Rc<RefCell<Known>>) {
     let both = async move {
         join(served, maintaining.maintain()).await;
     };
-    let left = Rc::new(Cell::new(CLIENTS));
-    for number in 0..CLIENTS {
-        let (known, left, server) = (known.clone(), left.clone(), server.clone());
-        let env = env.clone();
-        tasks.spawn(async move {
-            client(env, address, number, seed ^ (number << 32), known).await;
-            left.set(left.get() - 1);
-            if left.get() == 0 {
-                server.stop();
-            }
-        });
-    }
+    begin(&env, address, server, &tasks);
     tasks.run_beside(both).await;
     // The database is closed by the drop of its last handle. `Server::close` does it on a thread of
     // its own, which a simulation has as a job, in which closing is refused.
+}
+
+/// A life with clients that each have keys of their own.
+async fn live(env: Env, seed: u64, known: Rc<RefCell<Known>>) {
+    live_with(env, |env, address, server, tasks| {
+        let left = Rc::new(Cell::new(CLIENTS));
+        for number in 0..CLIENTS {
+            let (known, left, server) = (known.clone(), left.clone(), server.clone());
+            let env = env.clone();
+            tasks.spawn(async move {
+                client(env, address, number, seed ^ (number << 32), known).await;
+                left.set(left.get() - 1);
+                if left.get() == 0 {
+                    server.stop();
+                }
+            });
+        }
+    })
+    .await;
 }
 
 /// Reads everything without faults, and compares it with what the clients know.

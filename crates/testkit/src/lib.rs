@@ -16,6 +16,8 @@
 //! * [`script`]: random histories of writes, and the expected contents after them.
 //! * [`latency`]: latencies of operations, also of a load with a steady pace.
 //! * [`blob_references`]: the values in blob files that tables refer to.
+//! * [`linear`]: whether concurrent calls can have taken effect one after the other.
+//! * [`redis_keys`]: keys of a server for clients of Redis, as such calls.
 //! * [`processor_time`]: processor time, for the examples that measure.
 //! * [`tally`]: batches that must be applied exactly once, checked in all ways of reading.
 //! * [`kills`]: a process that writes them is killed repeatedly, with options drawn for each life.
@@ -33,11 +35,13 @@ pub mod dataset;
 pub mod expectation;
 pub mod kills;
 pub mod latency;
+pub mod linear;
 pub mod matrix;
 pub mod model;
 pub mod panics;
 pub mod processor_time;
 pub mod random;
+pub mod redis_keys;
 pub mod rocksdb_tools;
 pub mod script;
 pub mod subject;
