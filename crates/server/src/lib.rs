@@ -9,7 +9,9 @@
 //! | `resp` | requests from bytes, replies to bytes |
 //! | `wrong` | error replies |
 //! | `until` | waits for conditions |
+//! | `config_file` | files of settings |
 //! | `numbers`, `pattern` | numbers and patterns in arguments |
+//! | `files` | small files of operators |
 //! | `geohash` | positions on the earth as scores |
 //! | `hyperloglog` | estimates of numbers of elements, and their bytes |
 //! | `rdb` | values as DUMP and RESTORE have them |
@@ -25,7 +27,9 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod config_file;
 mod connection;
+mod files;
 mod geohash;
 mod hyperloglog;
 mod numbers;
@@ -40,6 +44,7 @@ mod store;
 mod until;
 mod wrong;
 
+pub use config_file::{ConfigLine, parse_config};
 pub use running::Running;
 pub use server::{AppendSync, Server, ServerOptions};
 pub use serving::LocalTask;

@@ -24,9 +24,13 @@ impl Running {
     /// connect.
     ///
     /// # Errors
-    /// The database cannot be opened, an address is in use, or a thread cannot be started.
+    /// The database cannot be opened, the file of users is wrong, an address is in use, or a thread
+    /// cannot be started.
     pub fn start(path: &Path, options: &ServerOptions, env: &Env) -> karstdb::Result<Self> {
         let server = block_on(env, Server::open(path, options, env))?;
+        if let Err(why) = block_on(env, server.load_users(options)) {
+            return Err(closed_after(&server, env, karstdb::Error::invalid_argument(why)));
+        }
         let threads = server.threads();
         let started = Reactor::builder(env).threads(threads).name("karst-serve").pin(options.pin).build();
         let reactor = match started {

@@ -8,7 +8,7 @@
 //! [`Running`]: crate::Running
 
 use crate::connection;
-use crate::server::{AppendSync, Server};
+use crate::server::{AppendSync, OperationSetting, Server};
 use futures_util::future::{Either, join, select};
 use karstdb::io::net::{ListenOptions, Listener};
 use karstdb::io::{report, sleep};
@@ -61,17 +61,19 @@ impl Server {
         self.clients().all_gone().await;
     }
 
-    /// Deletes what has expired, and syncs the log each second if it is asked for, until the server
-    /// is stopped. One task of one thread runs it, to its end: a future that is dropped may have
+    /// Deletes what has expired, and each second syncs the log if it is asked for, ends idle clients
+    /// and takes a sample of the memory, until the server is stopped. One task of one thread runs it, to its end: a future that is dropped may have
     /// begun to commit, and the sizes of the databases would be wrong afterwards.
     pub async fn maintain(&self) {
-        let syncs = async {
+        let each_second = async {
             loop {
+                self.memory().sample(self.env()).await;
                 let pause = pin!(sleep(self.env(), SYNC_PERIOD));
                 select(pause, pin!(self.stop_bell().rung())).await;
                 if self.is_stopping() {
                     break; // closing the database syncs
                 }
+                self.end_idle_clients();
                 if self.settings().append_sync() == AppendSync::EverySecond
                     && let Err(error) = self.store().sync().await
                 {
@@ -80,7 +82,23 @@ impl Server {
             }
         };
         // Both end by themselves, because what has begun to commit is not to be dropped.
-        join(self.store().maintain(), syncs).await;
+        join(self.store().maintain(), each_second).await;
+    }
+}
+
+impl Server {
+    /// Disconnects clients that have sent nothing for `timeout` seconds, if that is set. Those that
+    /// wait for something stay.
+    fn end_idle_clients(&self) {
+        let timeout = Duration::from_secs(self.settings().operation().get(OperationSetting::Timeout));
+        if timeout > Duration::ZERO {
+            let now = self.env().now();
+            for client in self.clients().all() {
+                if client.is_idle(now, timeout) {
+                    client.end.ring();
+                }
+            }
+        }
     }
 }
 
@@ -131,5 +149,37 @@ mod tests {
             seen.insert(left);
         }
         assert!(seen.len() > 1, "all stops were at one place of the work: {seen:?}");
+    }
+
+    /// Has three clients, two of which wait for their next command, and a `timeout` of a second for
+    /// three seconds. Returns which of them are disconnected.
+    async fn idle_clients(env: &Env) -> [bool; 3] {
+        let server = Server::open(Path::new("/db"), &ServerOptions::default(), env).await.unwrap();
+        server.set("timeout", b"1").unwrap();
+        let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let add = || {
+            let user = server.users().default();
+            server.clients().add(nowhere, nowhere, user, env.now(), 9).expect("there is room")
+        };
+        let clients = [add(), add(), add()];
+        let [idle, busy, subscribed] = clients.each_ref().map(|connected| connected.client.clone());
+        idle.set_receiving(true);
+        subscribed.set_receiving(true);
+        server.clients().pubsub().subscribe(&subscribed, crate::server::Space::Channels, b"a", || {});
+        let stopping = async {
+            sleep(env, Duration::from_secs(3)).await;
+            let ended = [&idle, &busy, &subscribed].map(|client| client.end.is_rung());
+            server.stop();
+            ended
+        };
+        futures_util::future::join(pin!(server.maintain()), pin!(stopping)).await.1
+    }
+
+    #[test]
+    fn idle_clients_are_disconnected() {
+        let simulation = Simulation::new(1);
+        let env = simulation.env().clone();
+        let ended = simulation.run(idle_clients(&env)).expect("the power stays");
+        assert_eq!(ended, [true, false, false]);
     }
 }

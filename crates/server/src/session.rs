@@ -5,7 +5,7 @@
 //! connections see (CLIENT LIST, CLIENT KILL) is its [`Client`].
 
 use crate::resp::{Protocol, Request};
-use crate::server::Client;
+use crate::server::{Client, User};
 use crate::store::{Key, Watch};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,7 +17,10 @@ pub(crate) struct Session {
     pub(crate) client: Arc<Client>,
     db: Cell<u16>,
     protocol: Cell<Protocol>,
-    is_authenticated: Cell<bool>,
+    /// The user, which is that of `client`.
+    user: RefCell<Arc<User>>,
+    /// It has authenticated itself, or the default user was open when it connected.
+    has_authenticated: Cell<bool>,
     closes: Cell<bool>,
     /// Which replies are sent (CLIENT REPLY).
     pub(crate) replies: Cell<Replies>,
@@ -55,12 +58,14 @@ pub(crate) struct Transaction {
 
 impl Session {
     /// State of a new client, in database 0 with RESP2.
-    pub(crate) fn new(client: Arc<Client>, is_authenticated: bool) -> Self {
+    pub(crate) fn new(client: Arc<Client>) -> Self {
+        let user = client.user();
         Self {
+            has_authenticated: Cell::new(user.is_open()),
+            user: RefCell::new(user),
             client,
             db: Cell::new(0),
             protocol: Cell::default(),
-            is_authenticated: Cell::new(is_authenticated),
             closes: Cell::new(false),
             replies: Cell::new(Replies::On),
             transaction: RefCell::default(),
@@ -70,11 +75,11 @@ impl Session {
         }
     }
 
-    /// Makes it as [`new`](Self::new) does, for RESET.
-    pub(crate) fn reset(&self, is_authenticated: bool) {
+    /// Makes it as [`new`](Self::new) does, for RESET, with the default user.
+    pub(crate) fn reset(&self, user: &Arc<User>) {
         self.select(0);
         self.set_protocol(Protocol::Two);
-        self.is_authenticated.set(is_authenticated);
+        self.set_user(user.clone(), user.is_open());
         self.replies.set(Replies::On);
         self.transaction.take();
         self.unwatch();
@@ -105,12 +110,30 @@ impl Session {
         self.client.note_protocol(protocol);
     }
 
+    /// True if it may send commands that need authentication. A client that has not authenticated
+    /// itself is the default user, which may need none by now.
     pub(crate) fn is_authenticated(&self) -> bool {
-        self.is_authenticated.get()
+        self.has_authenticated.get() || self.user.borrow().is_open()
     }
 
-    pub(crate) fn set_authenticated(&self) {
-        self.is_authenticated.set(true);
+    /// True once it has authenticated itself.
+    pub(crate) fn has_authenticated(&self) -> bool {
+        self.has_authenticated.get()
+    }
+
+    pub(crate) fn user(&self) -> Arc<User> {
+        self.user.borrow().clone()
+    }
+
+    /// True if its user may do all, so that nothing needs to be checked.
+    pub(crate) fn is_unrestricted(&self) -> bool {
+        self.user.borrow().is_unrestricted()
+    }
+
+    pub(crate) fn set_user(&self, user: Arc<User>, has_authenticated: bool) {
+        self.client.set_user(user.clone());
+        self.user.replace(user);
+        self.has_authenticated.set(has_authenticated);
     }
 
     /// True between MULTI and EXEC.
@@ -143,7 +166,9 @@ impl Session {
     /// Tells the other connections what of its state they see.
     pub(crate) fn tell_state(&self) {
         let queued = self.transaction.borrow().as_ref().map(|transaction| transaction.queued.len());
-        self.client.note_transaction(queued, self.watched.borrow().len());
+        let watched = self.watched.borrow().len();
+        let is_empty = queued.is_none_or(|queued| queued == 0) && watched == 0;
+        self.client.note_transaction(queued, watched, if is_empty { 0 } else { self.held.get() });
     }
 
     /// Makes EXEC refuse the transaction, if there is one.

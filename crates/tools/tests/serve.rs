@@ -7,7 +7,7 @@ use karst_testkit::redis_keys::{GroupCall, KEYS, Op, Output, State, Timed, check
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -259,4 +259,62 @@ fn what_cannot_be_is_said() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("listen"), "{output:?}");
     signal(&child, Signal::SIGTERM);
     assert!(end(child).status.success());
+}
+
+#[test]
+fn settings_users_and_metrics_are_those_of_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("karst.conf");
+    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    write("databases 3\ntimeout 9\nmetrics 127.0.0.1:0\nuser me on nopass ~* +@all\n");
+    let db = directory.path().join("db");
+    let file_name = file.to_str().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_karstdb"))
+        .arg("serve")
+        .arg(&db)
+        .args(["--listen", "127.0.0.1:0", "--config", file_name, "--databases", "2"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program under test runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut line = || lines.next().expect("a line").expect("a pipe");
+    let (serving, metrics) = (line(), line());
+    let address = serving.rsplit(' ').next().unwrap_or_default();
+    let mut client = connect(address);
+    assert_eq!(call(&mut client, "SELECT 1"), Some("+OK".to_owned()));
+    assert_eq!(call(&mut client, "SELECT 2"), Some("-ERR DB index is out of range".to_owned()));
+    assert_eq!(call(&mut client, "AUTH me x"), Some("+OK".to_owned()));
+    assert_eq!(call(&mut client, "CONFIG SET timeout 11"), Some("+OK".to_owned()));
+    assert_eq!(call(&mut client, "CONFIG REWRITE"), Some("+OK".to_owned()));
+    assert!(std::fs::read_to_string(&file).unwrap().contains("databases 3\ntimeout 11\nmetrics"));
+    let place = metrics.trim_start_matches("metrics at http://").trim_end_matches("/metrics");
+    for (path, parts) in [
+        (
+            "/metrics",
+            vec!["200 OK", "karst_commands_total{command=\"select\"} 2", "karst_db_total{ticker=\""],
+        ),
+        ("/other", vec!["404 Not Found"]),
+    ] {
+        let mut stream = TcpStream::connect(place).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        for part in parts {
+            assert!(answer.contains(part), "{part} in {answer}");
+        }
+    }
+    signal(&child, Signal::SIGTERM);
+    assert!(end(child).status.success());
+    write("threads 1\nnothing 1\n");
+    let output = Command::new(env!("CARGO_BIN_EXE_karstdb"))
+        .arg("serve")
+        .arg(&db)
+        .args(["--config", file_name])
+        .output()
+        .expect("the program under test runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && error.contains("line 2: nothing: there is no such setting"),
+        "{error}"
+    );
 }

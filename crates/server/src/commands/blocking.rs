@@ -14,7 +14,7 @@
 use super::collections::{ManyPop, many_pop};
 use super::pace::Pace;
 use super::table::{Id, Spec};
-use super::{Call, commit, lists, zsets};
+use super::{Call, acl, commit, lists, numbering, zsets};
 use crate::numbers::integer_argument;
 use crate::resp::Encoder;
 use crate::server::{AppendSync, Server};
@@ -230,7 +230,15 @@ pub(crate) async fn resume(
     keys.extend(wanted.keys.iter().filter(|key| !is_signalled(key)).cloned());
     let before = out.len();
     let mut call = Call { args, session, access: &mut access, out: &mut *out, server };
-    let mut done = attempt(&mut call, wanted, &keys, true).await;
+    let allowed = match (session.is_unrestricted(), super::find(&args[0])) {
+        // Its user may have lost the right to it since it began to wait.
+        (false, Some(spec)) => acl::check(server, session, spec, args).await,
+        _ => Ok(()),
+    };
+    let mut done = match allowed {
+        Ok(()) => attempt(&mut call, wanted, &keys, true).await,
+        Err(refused) => Err(refused),
+    };
     if done.is_err() {
         access.abandon();
     }
@@ -254,7 +262,7 @@ pub(crate) async fn resume(
         Err(wrong) => Err(wrong),
     };
     if let Err(wrong) = done {
-        server.stats().errors.add(1);
+        note_failure(server, args, &wrong);
         out.truncate(before);
         out.error(&wrong);
     }
@@ -263,13 +271,28 @@ pub(crate) async fn resume(
     None
 }
 
+/// Counts a command that has waited and ends with an error.
+fn note_failure(server: &Server, args: &[Vec<u8>], wrong: &Wrong) {
+    server.note_errors(wrong, 1);
+    if let Some(spec) = super::find(&args[0]) {
+        server.command_stats().of(numbering::of_request(spec, args)).failed.add(1);
+    }
+}
+
 /// Ends the wait of a command whose time is over or that CLIENT UNBLOCK has ended. Adds its reply.
-pub(crate) fn give_up(server: &Server, session: &Session, waiting: Waiting, out: &mut Encoder) {
+pub(crate) fn give_up(
+    server: &Server,
+    session: &Session,
+    waiting: Waiting,
+    args: &[Vec<u8>],
+    out: &mut Encoder,
+) {
     drop(waiting);
     match session.client.unblocked_by_error() {
         true => {
-            server.stats().errors.add(1);
-            out.error(&Wrong::new("UNBLOCKED client unblocked via CLIENT UNBLOCK"));
+            let wrong = Wrong::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+            note_failure(server, args, &wrong);
+            out.error(&wrong);
         }
         false => out.null_array(),
     }

@@ -30,7 +30,7 @@ pub(super) const ALL: [&str; 21] = [
 
 /// Commands that take the time of the whole database, or change or tell much of it.
 const DANGEROUS: &[&str] =
-    &["flushall", "flushdb", "info", "keys", "restore", "role", "sort", "sort_ro", "swapdb"];
+    &["flushall", "flushdb", "info", "keys", "lastsave", "restore", "role", "sort", "sort_ro", "swapdb"];
 
 /// Commands of a server whose category is that of connections.
 const OF_CONNECTIONS: &[&str] = &["asking", "command", "readonly", "readwrite", "wait", "waitaof"];
@@ -52,6 +52,30 @@ const GROUPS: &[(&str, &str)] = &[
     ("zset", "sortedset"),
 ];
 
+/// Subcommands that are not for operators, of containers that are.
+const OF_ANY: &[(&str, &[&str])] = &[
+    ("acl", &["cat", "genpass", "whoami"]),
+    (
+        "client",
+        &[
+            "caching",
+            "getname",
+            "getredir",
+            "id",
+            "info",
+            "no-touch",
+            "reply",
+            "setinfo",
+            "setname",
+            "tracking",
+            "trackinginfo",
+        ],
+    ),
+];
+
+/// Subcommands that read no key, of containers that do.
+const WITHOUT_KEY: &[(&str, &[&str])] = &[("memory", &["doctor", "malloc-stats", "purge", "stats"])];
+
 /// Category of the file that a command's handler is in, if it has one.
 fn of_file(spec: &Spec) -> Option<&'static str> {
     // The file of commands that wait has those of lists and of sorted sets.
@@ -69,7 +93,7 @@ pub(super) fn of(spec: &Spec) -> Vec<&'static str> {
         (keyspace, "keyspace"),
         (is(Flags::READONLY), "read"),
         (is(Flags::WRITE), "write"),
-        (is(Flags::ADMIN) && !OF_CONNECTIONS.contains(&name) && name != "client", "admin"),
+        (is(Flags::ADMIN) && !OF_CONNECTIONS.contains(&name) || name == "lastsave", "admin"),
         (is(Flags::FAST), "fast"),
         (!is(Flags::FAST), "slow"),
         (is(Flags::ADMIN) || DANGEROUS.contains(&name), "dangerous"),
@@ -79,6 +103,21 @@ pub(super) fn of(spec: &Spec) -> Vec<&'static str> {
     ];
     found.extend(by_flags.into_iter().filter(|(is, _)| *is).map(|(_, name)| name));
     found.extend(of_file(spec));
+    found
+}
+
+/// Categories of a subcommand, `help` among them.
+pub(super) fn of_sub(spec: &Spec, sub: &str) -> Vec<&'static str> {
+    let is_in = |rows: &[(&str, &[&str])]| {
+        rows.iter().any(|(container, names)| *container == spec.name && names.contains(&sub))
+    };
+    let mut found = of(spec);
+    if sub == "help" || is_in(OF_ANY) {
+        found.retain(|name| !["admin", "dangerous"].contains(name));
+    }
+    if sub == "help" || is_in(WITHOUT_KEY) {
+        found.retain(|name| !["read", "write"].contains(name));
+    }
     found
 }
 
@@ -97,6 +136,16 @@ mod tests {
         assert_eq!(of("blpop"), ["write", "slow", "blocking", "list"]);
         assert_eq!(of("bzpopmin"), ["write", "fast", "blocking", "sortedset"]);
         assert!(of("acl").contains(&"admin") && of("acl").contains(&"dangerous"));
+    }
+
+    #[test]
+    fn subcommands_have_categories_of_their_own() {
+        let of = |name: &str, sub: &str| of_sub(find(name.as_bytes()).unwrap(), sub);
+        assert_eq!(of("acl", "setuser"), ["admin", "slow", "dangerous"]);
+        assert_eq!((of("acl", "whoami"), of("config", "help")), (vec!["slow"], vec!["slow"]));
+        assert_eq!(of("client", "id"), ["slow", "connection"]);
+        assert_eq!(of("client", "kill"), ["admin", "slow", "dangerous", "connection"]);
+        assert_eq!((of("memory", "usage"), of("memory", "stats")), (vec!["read", "slow"], vec!["slow"]));
     }
 
     #[test]

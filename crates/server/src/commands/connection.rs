@@ -4,7 +4,7 @@ use super::table::Id;
 use super::{Call, QUOTED_AT_MOST, containers, quoted};
 use crate::numbers::integer;
 use crate::resp::Protocol;
-use crate::server::Client;
+use crate::server::{Client, DEFAULT_USER};
 use crate::session::Replies;
 use crate::wrong::Wrong;
 use std::sync::Arc;
@@ -12,9 +12,6 @@ use std::time::Duration;
 
 /// Version of Redis whose commands and replies are meant, in HELLO and INFO.
 pub(super) const REDIS_VERSION: &str = "7.2.4";
-
-/// The one user that there is.
-pub(super) const USER: &[u8] = b"default";
 
 pub(super) async fn ping(call: &mut Call<'_>) -> Result<(), Wrong> {
     let is_subscribed = call.session.client.is_subscribed() && call.session.protocol() == Protocol::Two;
@@ -46,7 +43,7 @@ pub(super) async fn reset(call: &mut Call<'_>) -> Result<(), Wrong> {
     call.server.clients().pubsub().leave(&call.session.client);
     call.server.clients().remove_monitor(&call.session.client);
     call.out.encoded(call.session.client.mailbox.take());
-    call.session.reset(!call.server.settings().has_password());
+    call.session.reset(call.server.users().default());
     call.out.set_protocol(Protocol::Two);
     call.out.simple("RESET");
     Ok(())
@@ -62,13 +59,13 @@ pub(super) async fn select(call: &mut Call<'_>) -> Result<(), Wrong> {
 
 pub(super) async fn auth(call: &mut Call<'_>) -> Result<(), Wrong> {
     match call.args {
-        [_, _] if !call.server.settings().has_password() => {
+        [_, _] if call.server.users().default().rights().no_password => {
             return Err(Wrong::err(
                 "AUTH <password> called without any password configured for the default user. Are you sure \
                  your configuration is correct?",
             ));
         }
-        [_, password] => authenticate(call, USER, password)?,
+        [_, password] => authenticate(call, DEFAULT_USER, password)?,
         [_, user, password] => authenticate(call, user, password)?,
         _ => return Err(Wrong::syntax()),
     }
@@ -77,13 +74,7 @@ pub(super) async fn auth(call: &mut Call<'_>) -> Result<(), Wrong> {
 }
 
 fn authenticate(call: &Call<'_>, user: &[u8], password: &[u8]) -> Result<(), Wrong> {
-    let settings = call.server.settings();
-    // Without a password the one user has any, as Redis' `nopass`.
-    if user != USER || (settings.has_password() && !settings.is_password(password)) {
-        return Err(Wrong::wrong_pass());
-    }
-    call.session.set_authenticated();
-    Ok(())
+    super::acl::authenticate(call.server, call.session, &call.args[0], (user, password))
 }
 
 pub(super) async fn hello(call: &mut Call<'_>) -> Result<(), Wrong> {
@@ -329,11 +320,13 @@ fn kill(call: &mut Call<'_>) -> Result<(), Wrong> {
             }
             "addr" => chosen.retain(|client| address(client) == *value),
             "laddr" => chosen.retain(|client| client.local.to_string().as_bytes() == value),
-            "user" if value != USER => {
-                let user = quoted(value, QUOTED_AT_MOST);
-                return Err(Wrong::err(format_args!("No such user '{user}'")));
+            "user" => {
+                let user = call.server.users().find(value).ok_or_else(|| {
+                    let user = quoted(value, QUOTED_AT_MOST);
+                    Wrong::err(format_args!("No such user '{user}'"))
+                })?;
+                chosen.retain(|client| Arc::ptr_eq(&client.user(), &user));
             }
-            "user" => {}
             "type" => match &*call.word(at + 1) {
                 "normal" => chosen.retain(|client| !client.is_subscribed()),
                 "pubsub" => chosen.retain(|client| client.is_subscribed()),

@@ -1,5 +1,5 @@
 //! Commands of which each argument behind the name is a command of its own: ACL, CLIENT, COMMAND,
-//! CONFIG, FUNCTION, MEMORY, MODULE, OBJECT, PUBSUB and SLOWLOG. Their subcommands, with arity and
+//! CONFIG, FUNCTION, LATENCY, MEMORY, MODULE, OBJECT, PUBSUB and SLOWLOG. Their subcommands, with arity and
 //! help.
 //!
 //! A subcommand that is unknown or has another number of arguments is refused before its handler
@@ -15,10 +15,15 @@ pub(super) type Sub = (&'static str, i8, &'static str, &'static str);
 
 const ACL: &[Sub] = &[
     ("cat", -2, "[<category>]", "Return the categories, or the commands of one."),
+    ("deluser", -3, "<user> [...]", "Delete users, and disconnect their clients."),
     ("dryrun", -4, "<user> <command> [<arg> ...]", "Return OK if a user may carry out a command."),
     ("genpass", -2, "[<bits>]", "Return random hexadecimal digits."),
     ("getuser", 3, "<user>", "Return the rights of a user."),
     ("list", 2, "", "Return the rights of all users."),
+    ("load", 2, "", "Replace the users by those of the file."),
+    ("log", -2, "[<count>|RESET]", "Return what users were refused, or forget it."),
+    ("save", 2, "", "Write the users into the file."),
+    ("setuser", -3, "<user> [<rule> ...]", "Make or change a user."),
     ("users", 2, "", "Return the names of all users."),
     ("whoami", 2, "", "Return the user of the connection."),
 ];
@@ -49,7 +54,7 @@ const CLIENT: &[Sub] = &[
 
 const COMMAND: &[Sub] = &[
     ("count", 2, "", "Return the number of commands."),
-    ("docs", -2, "[<name> [...]]", "Return an empty map."),
+    ("docs", -2, "[<name> [...]]", "Return summaries of commands and their arguments."),
     ("getkeys", -3, "<command>", "Return the keys of a command."),
     ("getkeysandflags", -3, "<command>", "Return the keys of a command with their flags."),
     ("info", -2, "[<name> [...]]", "Return details of commands."),
@@ -64,7 +69,7 @@ const COMMAND: &[Sub] = &[
 const CONFIG: &[Sub] = &[
     ("get", -3, "<pattern> [...]", "Return settings that match."),
     ("resetstat", 2, "", "Reset the statistics of INFO."),
-    ("rewrite", 2, "", "Refused; there is no configuration file."),
+    ("rewrite", 2, "", "Write the settings into the file that they are from."),
     ("set", -4, "<name> <value> [...]", "Change settings."),
 ];
 
@@ -75,8 +80,21 @@ const FUNCTION: &[Sub] = &[
     ("list", -2, "[LIBRARYNAME <pattern>] [WITHCODE]", "Return an empty array."),
 ];
 
-const MEMORY: &[Sub] =
-    &[("usage", -3, "<key> [SAMPLES <count>]", "Return an estimate of the bytes that a key takes.")];
+const LATENCY: &[Sub] = &[
+    ("doctor", 2, "", "Return the slow events in sentences."),
+    ("graph", 3, "<event>", "Return a picture of the times of an event."),
+    ("histogram", -2, "[<command> [...]]", "Return histograms of the times of commands."),
+    ("history", 3, "<event>", "Return the times of an event."),
+    ("latest", 2, "", "Return the last time of each event."),
+    ("reset", -2, "[<event> [...]]", "Forget events, or all."),
+];
+
+const MEMORY: &[Sub] = &[
+    ("doctor", 2, "", "Return the parts of the memory in sentences."),
+    ("malloc-stats", 2, "", "Return that the allocator tells nothing."),
+    ("stats", 2, "", "Return the parts of the memory."),
+    ("usage", -3, "<key> [SAMPLES <count>]", "Return an estimate of the bytes that a key takes."),
+];
 
 const MODULE: &[Sub] = &[
     ("list", 2, "", "Return an empty array."),
@@ -114,6 +132,7 @@ pub(super) fn subcommands(id: Id) -> &'static [Sub] {
         Id::Command => COMMAND,
         Id::Config => CONFIG,
         Id::Function => FUNCTION,
+        Id::Latency => LATENCY,
         Id::Memory => MEMORY,
         Id::Module => MODULE,
         Id::Object => OBJECT,

@@ -1,10 +1,11 @@
 //! Details of commands in COMMAND INFO, LIST and GETKEYSANDFLAGS: their keys with Redis' flags,
 //! their subcommands, and the filters of their names.
 
-use super::table::{Keys, Spec, TABLE, find};
+use super::table::{Id, Keys, Spec, TABLE, find};
 use super::{Call, categories, containers};
 use crate::pattern::Pattern;
 use crate::resp::Encoder;
+use crate::server::Uses;
 use crate::wrong::Wrong;
 
 /// Flags of the keys of commands: for the first key and the others, if these have other ones.
@@ -105,6 +106,24 @@ fn key_flags(spec: &Spec) -> (&'static str, &'static str) {
     }
 }
 
+/// What a request does with its key of a number, counted from 0 among its keys.
+pub(super) fn uses(spec: &Spec, args: &[Vec<u8>], number: usize) -> Uses {
+    let has_word = |from: usize, words: &[&str]| {
+        let mut behind = args.iter().skip(from);
+        behind.any(|it| words.iter().any(|word| it.eq_ignore_ascii_case(word.as_bytes())))
+    };
+    let flags = match spec.id {
+        Id::Set if !has_word(3, &["get"]) => "OW update",
+        Id::BitField if !has_word(2, &["set", "incrby"]) => READS,
+        _ => {
+            let (first, others) = key_flags(spec);
+            if number == 0 { first } else { others }
+        }
+    };
+    let has = |words: &[&str]| flags.split(' ').any(|flag| words.contains(&flag));
+    Uses { reads: has(&["access"]), writes: has(&["insert", "update", "delete"]) }
+}
+
 /// GETKEYSANDFLAGS: the keys of a request, each with its flags.
 ///
 /// # Errors
@@ -146,10 +165,16 @@ fn flags(out: &mut Encoder, flags: &str) {
     names.into_iter().for_each(|name| out.simple(name));
 }
 
-/// Adds the last three parts of a command's entry in COMMAND INFO: an empty list of tips, the
-/// places of its keys, and its subcommands.
+fn tips(out: &mut Encoder, name: &str) {
+    let tips = super::tips::of(name);
+    out.array(tips.len());
+    tips.iter().for_each(|tip| out.simple(tip));
+}
+
+/// Adds the last three parts of a command's entry in COMMAND INFO: its tips, the places of its
+/// keys, and its subcommands.
 pub(super) fn end(out: &mut Encoder, spec: &Spec) {
-    out.array(0);
+    tips(out, spec.name);
     key_specs(out, spec);
     let subs = containers::subcommands(spec.id);
     out.array(subs.len());
@@ -159,7 +184,8 @@ pub(super) fn end(out: &mut Encoder, spec: &Spec) {
 /// An entry of COMMAND INFO for a subcommand.
 pub(super) fn describe_sub(out: &mut Encoder, spec: &Spec, (name, arity, ..): &containers::Sub) {
     out.array(10);
-    out.bulk(format!("{}|{name}", spec.name));
+    let full_name = format!("{}|{name}", spec.name);
+    out.bulk(&full_name);
     out.integer((*arity).into());
     let names = spec.flags.names();
     out.set(names.len());
@@ -169,10 +195,10 @@ pub(super) fn describe_sub(out: &mut Encoder, spec: &Spec, (name, arity, ..): &c
         _ => (0, 0, 0),
     };
     [first, last, step].into_iter().for_each(|number| out.integer(number));
-    let categories = categories::of(spec);
+    let categories = categories::of_sub(spec, name);
     out.set(categories.len());
     categories.into_iter().for_each(|name| out.simple(&format!("@{name}")));
-    out.array(0);
+    tips(out, &full_name);
     key_specs(out, spec);
     out.array(0);
 }
@@ -254,7 +280,10 @@ pub(super) async fn list(call: &mut Call<'_>) -> Result<(), Wrong> {
             "module" => found.clear(),
             "aclcat" => {
                 let name = call.word(4);
-                found.retain(|(spec, _)| categories::of(spec).contains(&&*name));
+                found.retain(|(spec, full)| match full.split_once('|') {
+                    Some((_, sub)) => categories::of_sub(spec, sub).contains(&&*name),
+                    None => categories::of(spec).contains(&&*name),
+                });
             }
             "pattern" => {
                 Pattern::new(&call.args[4])?.retain(&mut found, |(_, name)| name.as_bytes()).await;

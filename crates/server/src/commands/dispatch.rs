@@ -4,7 +4,7 @@ use super::table::{Id, for_each_command};
 use super::watching;
 use super::{
     Call, absent, acl, bits, blocking, connection, dump, hashes, hyperloglogs, keys, lcs, lists, memory,
-    pubsub, server, sets, sort, strings, transactions,
+    operation, pubsub, server, sets, sort, statistics, strings, transactions,
 };
 use super::{geo, zset_algebra, zset_ranges, zsets};
 use crate::wrong::Wrong;

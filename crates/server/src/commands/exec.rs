@@ -8,7 +8,7 @@
 use super::dispatch::run;
 use super::pace::Pace;
 use super::table::{Flags, Id, Spec, database, find};
-use super::{Call, WRITES_AT_MOST, held_too_much, watching};
+use super::{Call, WRITES_AT_MOST, acl, held_too_much, watching};
 use crate::resp::{Encoder, Request};
 use crate::server::Server;
 use crate::session::{Session, Transaction};
@@ -111,14 +111,22 @@ async fn run_all(
     for args in queued {
         let Some(spec) = find(&args[0]) else { continue };
         let before = out.len();
+        let begun = server.env().now();
+        let allowed = match session.is_unrestricted() {
+            true => Ok(()),
+            false => acl::check_queued(server, session, spec, args).await,
+        };
         let mut call = Call { args, session, access: &mut *access, out: &mut *out, server };
-        let done = run(spec.id, &mut call).await;
-        watching::show(spec, server, session, args);
+        let done = match allowed {
+            Ok(()) => run(spec.id, &mut call).await,
+            refused => refused,
+        };
+        watching::note_queued(spec, server, session, args, begun, &done);
         match done {
             Ok(()) => {}
             Err(wrong) if wrong.is_of_store() => return Err(wrong),
             Err(wrong) => {
-                server.stats().errors.add(1);
+                server.note_errors(&wrong, 1);
                 out.truncate(before);
                 out.error(&wrong);
             }

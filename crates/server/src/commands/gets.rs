@@ -4,13 +4,17 @@
 //! device are in flight together. Each has the reply that [`execute`](super::execute) would add.
 
 use super::table::find;
-use super::watching;
+use super::{numbering, watching};
 use crate::resp::{Encoder, Request};
 use crate::server::Server;
 use crate::session::Session;
 
-/// Returns the number of GETs at the front of requests that only read.
-pub(crate) fn gets(requests: &[Request]) -> usize {
+/// Returns the number of GETs at the front of requests that only read; none for a client whose
+/// requests are checked one by one.
+pub(crate) fn gets(session: &Session, requests: &[Request]) -> usize {
+    if !session.is_unrestricted() {
+        return 0;
+    }
     let is_get = |args: &&Request| args.len() == 2 && args[0].eq_ignore_ascii_case(b"get");
     requests.iter().take_while(is_get).count()
 }
@@ -29,13 +33,14 @@ pub(crate) async fn execute_gets(
     let view = server.store().view(server.store().now());
     let names = requests.iter().map(|args| &args[1][..]);
     let found = view.each_string(session.db(), names, at_most).await;
-    let (mut longest, mut done, spec) = (0, 0, find(b"get"));
+    let (mut longest, mut done, mut failed, spec) = (0, 0, 0, find(b"get"));
     for (args, found) in requests.iter().zip(found) {
         let before = out.len();
         match found {
             Ok(value) => out.optional_bulk(value),
             Err(wrong) => {
-                server.stats().errors.add(1);
+                server.note_errors(&wrong, 1);
+                failed += 1;
                 out.error(&wrong);
             }
         }
@@ -48,9 +53,10 @@ pub(crate) async fn execute_gets(
         }
     }
     server.stats().commands.add(done as u64);
-    if let Some(first) = requests.first() {
+    if let (Some(first), Some(spec)) = (requests.first(), spec) {
         // One entry for all, because each took the time of all.
-        watching::time(server, session, first, begun);
+        watching::time(spec, server, session, first, begun, done as u64);
+        server.command_stats().of(numbering::of_request(spec, first)).failed.add(failed);
     }
     (done, longest)
 }

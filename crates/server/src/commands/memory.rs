@@ -1,11 +1,11 @@
-//! MEMORY USAGE: an estimate of the bytes that a key takes.
+//! MEMORY, and its estimate of the bytes that a key takes.
 //!
 //! Values are on the disk, so that the number is of what is stored before compression: the key's
 //! record, and for a collection its elements with their keys. Those of a large collection are
 //! estimated by some of them, as Redis does it.
 
 use super::table::Id;
-use super::{Call, containers};
+use super::{Call, containers, operation};
 use crate::numbers::integer_argument;
 use crate::store::Kind;
 use crate::wrong::Wrong;
@@ -19,10 +19,17 @@ const RECORD: u64 = 40;
 const ELEMENT: u64 = 16;
 
 pub(super) async fn memory(call: &mut Call<'_>) -> Result<(), Wrong> {
-    if call.is(1, "help") {
-        containers::help(call, Id::Memory);
-        return Ok(());
+    match &*call.word(1) {
+        "help" => containers::help(call, Id::Memory),
+        "stats" => operation::memory_stats(call),
+        "doctor" => operation::memory_report(call),
+        "malloc-stats" => call.out.verbatim("Stats not supported for the current allocator"),
+        _ => return usage(call).await,
     }
+    Ok(())
+}
+
+async fn usage(call: &mut Call<'_>) -> Result<(), Wrong> {
     let samples = match call.args.len() {
         3 => SAMPLES,
         5 if call.is(3, "samples") => match integer_argument(&call.args[4])? {

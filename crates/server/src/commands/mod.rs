@@ -21,6 +21,7 @@ mod connection;
 mod containers;
 mod details;
 mod dispatch;
+mod docs;
 mod dump;
 mod encoding;
 mod exec;
@@ -32,15 +33,20 @@ mod keys;
 mod lcs;
 mod lists;
 mod memory;
+mod metrics;
+mod numbering;
+mod operation;
 mod pace;
 mod pubsub;
 mod server;
 mod sets;
 mod sort;
+mod statistics;
 mod strings;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tips;
 mod transactions;
 mod watching;
 mod zset_algebra;
@@ -189,17 +195,32 @@ pub(crate) async fn execute_writers(
     requests: &[Request],
     out: &mut Encoder,
 ) {
-    let resolved = requests.iter().filter_map(|args| Some((resolve(args, session).ok()?, args)));
-    let resolved: Vec<(&Spec, &Request)> = resolved.collect();
-    let keys: Vec<Key> = resolved.iter().flat_map(|(spec, args)| spec.keys(args, session.db())).collect();
+    let mut resolved: Vec<(&Spec, &Request, Result<(), Wrong>)> = Vec::with_capacity(requests.len());
+    for args in requests {
+        let Ok(spec) = resolve(args, session) else { continue };
+        let allowed = match session.is_unrestricted() {
+            true => Ok(()),
+            false => Box::pin(acl::check(server, session, spec, args)).await,
+        };
+        resolved.push((spec, args, allowed));
+    }
+    let writing = resolved.iter().filter(|(.., allowed)| allowed.is_ok());
+    let keys: Vec<Key> = writing.flat_map(|(spec, args, _)| spec.keys(args, session.db())).collect();
     let mut access = server.store().change(&keys).await;
     if access.are_awaited(&keys) {
         // Those who wait for one of the keys are served before the next command.
         drop(access);
-        for (spec, args) in resolved {
+        for (spec, args, allowed) in resolved {
             server.stats().commands.add(1);
             let before = out.len();
-            if let Err(wrong) = perform_now(spec, server, session, args, out).await {
+            let done = match allowed {
+                Ok(()) => perform_now(spec, server, session, args, out).await.map(drop),
+                Err(refused) => {
+                    reject(server, spec, args);
+                    Err(refused)
+                }
+            };
+            if let Err(wrong) = done {
                 fail(server, out, before, 1, Some(wrong));
             }
         }
@@ -211,14 +232,20 @@ pub(crate) async fn execute_writers(
     }
     // Beginning and number of the replies of what is not committed.
     let (mut begin, mut replies) = (out.len(), 0);
-    for (spec, args) in resolved {
+    for (spec, args, allowed) in resolved {
         server.stats().commands.add(1);
         let (begun, before) = (server.env().now(), out.len());
-        session.client.note_command(spec.name, begun);
+        session.client.note_command(numbering::name_of(spec, args), begun);
         replies += 1;
+        if let Err(refused) = allowed {
+            reject(server, spec, args);
+            server.note_errors(&refused, 1);
+            out.error(&refused);
+            continue;
+        }
         let mut call = Call { args, session, access: &mut access, out: &mut *out, server };
         let done = run(spec.id, &mut call).await;
-        watching::note(spec, server, session, args, begun);
+        watching::note(spec, server, session, args, begun, &done);
         let lost = match done {
             Ok(()) if access.pending() < COMMITTED_AT_ONCE => continue,
             Ok(()) => access.commit(server.settings().durability()).await.err(),
@@ -227,7 +254,7 @@ pub(crate) async fn execute_writers(
                 Some(wrong)
             }
             Err(wrong) => {
-                server.stats().errors.add(1);
+                server.note_errors(&wrong, 1);
                 out.truncate(before);
                 out.error(&wrong);
                 continue;
@@ -253,7 +280,7 @@ async fn commit(server: &Server, mut access: Access) -> Result<(), Wrong> {
 /// Puts an error, if there is one, in place of the last `replies`, which begin at `begin`.
 fn fail(server: &Server, out: &mut Encoder, begin: usize, replies: u64, lost: Option<Wrong>) {
     if let Some(wrong) = lost {
-        server.stats().errors.add(replies);
+        server.note_errors(&wrong, replies);
         out.truncate(begin);
         (0..replies).for_each(|_| out.error(&wrong));
     }
@@ -289,12 +316,31 @@ async fn perform(
     args: &mut Request,
     out: &mut Encoder,
 ) -> Result<Option<Waiting>, Wrong> {
-    let spec = resolve(args, session).inspect_err(|_| session.refuse_transaction())?;
+    let spec = allowed(server, session, args).await.inspect_err(|_| session.refuse_transaction())?;
     if session.is_in_transaction() && spec.id != Id::Exec && !spec.flags.has(Flags::AT_ONCE) {
-        session.client.note_command(spec.name, server.env().now());
+        session.client.note_command(numbering::name_of(spec, args), server.env().now());
         return exec::queue(spec, server, session, args, out).map(|()| None);
     }
     perform_now(spec, server, session, args, out).await
+}
+
+/// Finds a request's command, and checks that it may be sent.
+async fn allowed(server: &Server, session: &Session, args: &Request) -> Result<&'static Spec, Wrong> {
+    let checked = match resolve(args, session) {
+        Ok(spec) if session.is_unrestricted() => Ok(spec),
+        Ok(spec) => Box::pin(acl::check(server, session, spec, args)).await.map(|()| spec),
+        Err(wrong) => Err(wrong),
+    };
+    checked.inspect_err(|_| {
+        if let Some(spec) = find(&args[0]) {
+            reject(server, spec, args);
+        }
+    })
+}
+
+/// Counts a command that is refused before it runs.
+fn reject(server: &Server, spec: &Spec, args: &[Vec<u8>]) {
+    server.command_stats().of(numbering::of_request(spec, args)).rejected.add(1);
 }
 
 /// Carries out a command that no transaction queues.
@@ -306,7 +352,7 @@ async fn perform_now(
     out: &mut Encoder,
 ) -> Result<Option<Waiting>, Wrong> {
     let begun = server.env().now();
-    session.client.note_command(spec.name, begun);
+    session.client.note_command(numbering::name_of(spec, args), begun);
     let done = if spec.id == Id::Exec && session.is_in_transaction() {
         exec::exec(server, session, out).await.map(|()| None)
     } else if spec.flags.has(Flags::BLOCKING) {
@@ -314,7 +360,7 @@ async fn perform_now(
     } else {
         run_and_commit(spec, server, session, args, out).await.map(|()| None)
     };
-    watching::note(spec, server, session, args, begun);
+    watching::note(spec, server, session, args, begun, &done);
     done
 }
 

@@ -5,7 +5,7 @@
 
 use super::pace::Pace;
 use super::table::Id;
-use super::{Call, containers};
+use super::{Call, acl, containers};
 use crate::pattern::Pattern;
 use crate::resp::Encoder;
 use crate::server::Space;
@@ -67,6 +67,13 @@ async fn subscribe_to(call: &mut Call<'_>, space: Space, word: &[u8]) -> Result<
         let pubsub = server.clients().pubsub();
         pubsub.subscribe(&client, space, name, || acknowledge(call, space, word, Some(name)));
         pace.step().await;
+    }
+    // A change of the user's rights since the command was checked has not seen these subscriptions.
+    if !call.session.is_unrestricted()
+        && let Some(spec) = super::find(&call.args[0])
+        && acl::check(server, call.session, spec, call.args).await.is_err()
+    {
+        call.session.close();
     }
     Ok(())
 }

@@ -3,7 +3,9 @@
 use super::connection::REDIS_VERSION;
 use super::pace::Pace;
 use super::table::{Id, Keys, Spec, TABLE, find};
-use super::{Call, QUOTED_AT_MOST, categories, containers, details, lower, quoted};
+use super::{
+    Call, QUOTED_AT_MOST, categories, containers, details, docs, lower, operation, quoted, statistics,
+};
 use crate::numbers::integer;
 use crate::pattern::Pattern;
 use crate::server::Space;
@@ -107,10 +109,11 @@ pub(super) async fn config(call: &mut Call<'_>) -> Result<(), Wrong> {
         ("set", 4..) if call.args.len().is_multiple_of(2) => set_config(call)?,
         ("resetstat", 2) => {
             call.server.stats().reset();
+            call.server.command_stats().reset();
             call.server.store().counts().reset();
             call.out.ok();
         }
-        ("rewrite", 2) => return Err(Wrong::err("The server is running without a config file")),
+        ("rewrite", 2) => operation::rewrite_config(call).await?,
         ("help", _) => containers::help(call, Id::Config),
         _ => return Err(Wrong::arity("config|set")),
     }
@@ -125,29 +128,40 @@ fn values(call: &Call<'_>) -> Vec<(&'static str, String)> {
 }
 
 /// Fixed settings that Redis refuses to change too; the other fixed ones take their own value.
-const IMMUTABLE: &[&str] =
-    &["cluster-enabled", "daemonize", "databases", "io-threads", "replicaof", "slaveof"];
+const IMMUTABLE: &[&str] = &[
+    "aclfile",
+    "cluster-enabled",
+    "daemonize",
+    "databases",
+    "enable-debug-command",
+    "io-threads",
+    "replicaof",
+    "slaveof",
+];
 
 /// Settings that cannot be changed, and their values.
 fn fixed_values(call: &Call<'_>) -> Vec<(&'static str, String)> {
     let address = call.session.client.local;
+    let acl_file = call.server.acl_file().map_or(String::new(), |path| path.display().to_string());
     let own = [
+        ("aclfile", acl_file),
         ("bind", address.ip().to_string()),
         ("databases", call.server.store().databases().to_string()),
         ("dir", call.server.path().display().to_string()),
         ("io-threads", call.server.threads().to_string()),
         ("port", address.port().to_string()),
     ];
+    let debug = if call.server.allows_debug() { "yes" } else { "no" };
     let same = [
         ("appendonly", "yes"),
         ("cluster-enabled", "no"),
         ("daemonize", "no"),
+        ("enable-debug-command", debug),
         ("maxmemory", "0"),
         ("maxmemory-policy", "noeviction"),
         ("replicaof", ""),
         ("save", ""),
         ("slaveof", ""),
-        ("timeout", "0"),
     ];
     let same = same.map(|(name, value)| (name, value.to_owned()));
     own.into_iter().chain(same).collect()
@@ -194,7 +208,7 @@ fn set_config(call: &mut Call<'_>) -> Result<(), Wrong> {
         }
     }
     for (name, value) in pairs().filter(|(name, _)| is_fixed(name).is_none()) {
-        if let Err(why) = settings.set(&name, value) {
+        if let Err(why) = call.server.set(&name, value) {
             return Err(failed(&name, why.unwrap_or_default()));
         }
     }
@@ -224,7 +238,7 @@ pub(super) async fn command(call: &mut Call<'_>) -> Result<(), Wrong> {
                 }
             }
         }
-        ("docs", _) => call.out.map(0),
+        ("docs", _) => docs::docs(call),
         ("list", _) => details::list(call).await?,
         ("getkeys", 3..) => {
             let (_, positions) = details::keys_of(&call.args[2..])?;
@@ -266,10 +280,12 @@ fn describe(call: &mut Call<'_>, spec: &Spec) {
 
 pub(super) async fn info(call: &mut Call<'_>) -> Result<(), Wrong> {
     let asked: Vec<String> = call.args[1..].iter().map(|section| lower(section)).collect();
-    let is_all = asked.iter().any(|section| matches!(&**section, "all" | "default" | "everything"));
+    let is_asked = |word: &str| asked.iter().any(|section| section == word);
+    let is_all = is_asked("all") || is_asked("everything");
+    let is_default = asked.is_empty() || is_asked("default");
     let mut text = String::new();
     for (name, lines) in SECTIONS {
-        if asked.is_empty() || is_all || asked.iter().any(|asked| asked.eq_ignore_ascii_case(name)) {
+        if is_all || is_default && !NOT_BY_DEFAULT.contains(&name) || is_asked(&name.to_ascii_lowercase()) {
             if !text.is_empty() {
                 text += "\r\n";
             }
@@ -283,19 +299,27 @@ pub(super) async fn info(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-type Lines = Vec<(String, String)>;
+pub(super) type Lines = Vec<(String, String)>;
 
 /// Name of a section of INFO, and what makes its lines.
 type Section = (&'static str, fn(&Call<'_>) -> Lines);
 
+/// Sections that INFO has only if they are asked for.
+const NOT_BY_DEFAULT: [&str; 2] = ["Commandstats", "Latencystats"];
+
 /// Sections of INFO. Fields of Redis whose values are not known here are left out.
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 13] = [
     ("Server", of_server),
     ("Clients", of_clients),
     ("Memory", of_memory),
     ("Persistence", of_persistence),
     ("Stats", of_stats),
     ("Replication", of_replication),
+    ("CPU", statistics::of_cpu),
+    ("Modules", |_| Vec::new()),
+    ("Commandstats", statistics::of_commands),
+    ("Errorstats", statistics::of_errors),
+    ("Latencystats", statistics::of_latencies),
     ("Cluster", |_| lines([("cluster_enabled", "0".to_owned())])),
     ("Keyspace", of_keyspace),
 ];
@@ -330,11 +354,17 @@ fn of_clients(call: &Call<'_>) -> Lines {
 }
 
 fn of_memory(call: &Call<'_>) -> Lines {
-    let bytes = |property: &str| call.server.store().db().int_property(property).unwrap_or(0);
-    let (memtables, cache) = (bytes("rocksdb.cur-size-all-mem-tables"), bytes("rocksdb.block-cache-usage"));
+    let (memtables, cache) = operation::used_memory(call.server);
+    let (used, memory) = (memtables + cache, call.server.memory());
+    let peak = memory.note_used(used);
     lines([
-        ("used_memory", (memtables + cache).to_string()),
-        ("used_memory_human", human(memtables + cache)),
+        ("used_memory", used.to_string()),
+        ("used_memory_human", human(used)),
+        ("used_memory_rss", memory.resident().to_string()),
+        ("used_memory_rss_human", human(memory.resident())),
+        ("used_memory_rss_peak", memory.resident_peak().to_string()),
+        ("used_memory_peak", peak.to_string()),
+        ("used_memory_peak_human", human(peak)),
         ("used_memory_memtables", memtables.to_string()),
         ("used_memory_block_cache", cache.to_string()),
         ("maxmemory", "0".to_owned()),
@@ -343,11 +373,14 @@ fn of_memory(call: &Call<'_>) -> Lines {
 }
 
 fn of_persistence(call: &Call<'_>) -> Lines {
+    let saves = call.server.saves();
     lines([
         ("loading", "0".to_owned()),
         ("aof_enabled", "1".to_owned()),
         ("appendfsync", call.server.settings().append_sync().name().to_owned()),
-        ("rdb_bgsave_in_progress", "0".to_owned()),
+        ("rdb_bgsave_in_progress", u8::from(saves.is_running()).to_string()),
+        ("rdb_last_save_time", saves.last().to_string()),
+        ("rdb_last_bgsave_status", if saves.has_failed() { "err" } else { "ok" }.to_owned()),
         ("aof_rewrite_in_progress", "0".to_owned()),
     ])
 }

@@ -2,6 +2,7 @@
 //! texts, of other keys' values, or as they are.
 
 use super::Call;
+use super::acl;
 use super::pace::Pace;
 use super::table::sort_target;
 use super::zsets::score_argument;
@@ -125,8 +126,32 @@ struct Weighed {
     text: Option<Value>,
 }
 
+/// Checks that the client may read the keys of the patterns, which the request does not name.
+///
+/// # Errors
+/// It may not.
+async fn check_patterns(call: &Call<'_>, options: &Options<'_>) -> Result<(), Wrong> {
+    let is_name = |pattern: &Pattern<'_>| matches!(pattern, Pattern::Name { .. });
+    let option = match options {
+        Options { by: Some(by), .. } if is_name(by) => "BY",
+        Options { get, .. } if get.iter().any(is_name) => "GET",
+        _ => return Ok(()),
+    };
+    let is_allowed = match super::find(&call.args[0]) {
+        Some(spec) => acl::may_read_all(call.session, spec, call.args).await,
+        None => false,
+    };
+    match is_allowed {
+        true => Ok(()),
+        false => Err(Wrong::err(format_args!(
+            "{option} option of SORT denied due to insufficient ACL permissions."
+        ))),
+    }
+}
+
 pub(super) async fn sort(call: &mut Call<'_>) -> Result<(), Wrong> {
     let options = Options::parse(call.args, true)?;
+    check_patterns(call, &options).await?;
     let target = sort_target(call.args).map(|at| call.key(at));
     let found = sorted(call, options, target.is_some()).await?;
     match target {
@@ -139,6 +164,7 @@ pub(super) async fn sort(call: &mut Call<'_>) -> Result<(), Wrong> {
 pub(super) async fn sort_read(call: &mut Call<'_>) -> Result<(), Wrong> {
     call.access.pin();
     let options = Options::parse(call.args, false)?;
+    check_patterns(call, &options).await?;
     let found = sorted(call, options, false).await?;
     tell(call, found).await;
     Ok(())

@@ -227,13 +227,18 @@ macro_rules! for_each_command {
             Acl "acl" -2 (ADMIN) NONE => acl::acl;
             Asking "asking" 1 (FAST) NONE => absent::cluster;
             Cluster "cluster" -2 () NONE => absent::cluster;
+            BgSave "bgsave" -1 (ADMIN NO_SCRIPT) NONE => operation::background_save;
             Command "command" -1 () NONE => server::command;
             Config "config" -2 (ADMIN) NONE => server::config;
             DbSize "dbsize" 1 (READONLY FAST) NONE => server::db_size;
+            Debug "debug" -2 (ADMIN NO_SCRIPT) NONE => operation::debug;
             FlushAll "flushall" -1 (WRITE) Keys::All => server::flush_all;
             FlushDb "flushdb" -1 (WRITE) Keys::All => server::flush_db;
             Function "function" -2 () NONE => absent::function;
             Info "info" -1 () NONE => server::info;
+            LastSave "lastsave" 1 (FAST) NONE => operation::last_save;
+            Latency "latency" -2 (ADMIN NO_SCRIPT) NONE => statistics::latency;
+            Lolwut "lolwut" -1 (READONLY FAST) NONE => operation::lolwut;
             Memory "memory" -2 (READONLY) SECOND => memory::memory;
             Module "module" -2 (ADMIN) NONE => absent::module;
             Monitor "monitor" 1 (ADMIN NO_SCRIPT) NONE => watching::monitor;
@@ -241,6 +246,7 @@ macro_rules! for_each_command {
             ReadWrite "readwrite" 1 (FAST) NONE => absent::cluster;
             ReplicaOf "replicaof" 3 (ADMIN) NONE => absent::replica_of;
             Role "role" 1 (FAST ADMIN) NONE => server::role;
+            Save "save" 1 (ADMIN NO_SCRIPT) NONE => operation::save;
             Shutdown "shutdown" -1 (ADMIN) NONE => server::shutdown;
             SlaveOf "slaveof" 3 (ADMIN) NONE => absent::replica_of;
             SlowLog "slowlog" -2 (ADMIN) NONE => watching::slow_log;

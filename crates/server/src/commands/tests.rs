@@ -15,8 +15,9 @@ fn with_server(test: impl AsyncFnOnce(&Server, &Session)) {
     block_on(&env, async {
         let server = Server::open(Path::new("/db"), &ServerOptions::default(), &env).await.unwrap();
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
-        let connected = server.clients().add(nowhere, nowhere, env.now(), 1).unwrap();
-        let session = Session::new(connected.client.clone(), true);
+        let connected =
+            server.clients().add(nowhere, nowhere, server.users().default(), env.now(), 1).unwrap();
+        let session = Session::new(connected.client.clone());
         server.store().db().put(b"\0\0bad", b"\x07").unwrap();
         test(&server, &session).await;
     });
@@ -74,7 +75,7 @@ fn neighbouring_gets_answer_and_fail_each_by_itself() {
         }
         let run = ["GET good", "get bad", "Get list", "GET none", "GET late", "GET good", "STRLEN good"];
         let run = run.map(words);
-        assert_eq!(gets(&run), 6, "STRLEN is none");
+        assert_eq!(gets(session, &run), 6, "STRLEN is none");
         let mut out = Encoder::new(Protocol::Two);
         let (commands, errors) = (server.stats().commands.get(), server.stats().errors.get());
         let (done, longest) = execute_gets(server, session, &run[..6], 1 << 20, &mut out).await;
@@ -112,9 +113,12 @@ fn gets_of_large_values_stop_where_the_output_is_full() {
 
 #[test]
 fn only_well_formed_gets_are_read_together() {
-    let counted = |lines: &[&str]| gets(&lines.iter().map(|line| words(line)).collect::<Vec<_>>());
-    assert_eq!(counted(&["GET a", "gEt b", "GET", "GET c"]), 2);
-    assert_eq!((counted(&["GET a b", "GET a"]), counted(&["MGET a"]), counted(&[])), (0, 0, 0));
+    with_server(async |_, session| {
+        let counted =
+            |lines: &[&str]| gets(session, &lines.iter().map(|line| words(line)).collect::<Vec<_>>());
+        assert_eq!(counted(&["GET a", "gEt b", "GET", "GET c"]), 2);
+        assert_eq!((counted(&["GET a b", "GET a"]), counted(&["MGET a"]), counted(&[])), (0, 0, 0));
+    });
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! MONITOR and SLOWLOG, which show operators the commands that run.
 
 use super::table::{Flags, Id, Spec};
-use super::{Call, containers, lower};
+use super::{Call, containers, lower, numbering};
 use crate::numbers::integer_argument;
-use crate::server::Server;
+use crate::server::{OperationSetting, Server, SwitchSetting};
 use crate::session::Session;
 use crate::wrong::Wrong;
 use std::borrow::Cow;
@@ -19,6 +19,7 @@ fn redacted(args: &[Vec<u8>]) -> Cow<'_, [Vec<u8>]> {
     let secret: Vec<usize> = match &*word(0) {
         "auth" => (1..args.len()).collect(),
         "hello" => secrets_of_hello(args),
+        "acl" if word(1) == "setuser" => (2..args.len()).collect(),
         "config" => (2..args.len()).filter(|at| at % 2 == 1 && word(at - 1) == "requirepass").collect(),
         _ => return Cow::Borrowed(args),
     };
@@ -51,11 +52,49 @@ fn secrets_of_hello(args: &[Vec<u8>]) -> Vec<usize> {
     secret
 }
 
-/// Tells MONITOR and SLOWLOG of a command that has run, and began at this monotonic time of the
-/// environment.
-pub(super) fn note(spec: &Spec, server: &Server, session: &Session, args: &[Vec<u8>], begun: Duration) {
+/// Tells MONITOR, SLOWLOG and the statistics of a command that has run, and began at this monotonic
+/// time of the environment.
+pub(super) fn note<T>(
+    spec: &Spec,
+    server: &Server,
+    session: &Session,
+    args: &[Vec<u8>],
+    begun: Duration,
+    done: &Result<T, Wrong>,
+) {
     show(spec, server, session, args);
-    time(server, session, args, begun);
+    time(spec, server, session, args, begun, 1);
+    if done.is_err() {
+        server.command_stats().of(numbering::of_request(spec, args)).failed.add(1);
+    }
+}
+
+/// Tells MONITOR and the statistics of a command that EXEC has run. SLOWLOG gets the transaction.
+pub(super) fn note_queued<T>(
+    spec: &Spec,
+    server: &Server,
+    session: &Session,
+    args: &[Vec<u8>],
+    begun: Duration,
+    done: &Result<T, Wrong>,
+) {
+    show(spec, server, session, args);
+    count(spec, server, args, server.env().now().saturating_sub(begun), 1);
+    if done.is_err() {
+        server.command_stats().of(numbering::of_request(spec, args)).failed.add(1);
+    }
+}
+
+/// Adds requests of one command, which took this time together, to the statistics and to LATENCY.
+fn count(spec: &Spec, server: &Server, args: &[Vec<u8>], took: Duration, count: u64) {
+    let operation = server.settings().operation();
+    let keeps_times = operation.is_on(SwitchSetting::LatencyTracking);
+    server.command_stats().ran(numbering::of_request(spec, args), count, took, keeps_times);
+    let threshold = operation.get(OperationSetting::LatencyThreshold);
+    if threshold > 0 && took.as_millis() >= threshold.into() {
+        let event = if spec.flags.has(Flags::FAST) { "fast-command" } else { "command" };
+        server.latency().add(event, server.env().unix_time(), took);
+    }
 }
 
 /// Tells the clients of MONITOR of a command that runs.
@@ -104,10 +143,19 @@ pub(super) async fn monitor(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Notes a command that began at this monotonic time of the environment, if it was slow.
-pub(super) fn time(server: &Server, session: &Session, args: &[Vec<u8>], begun: Duration) {
-    let Some(threshold) = server.settings().slower_than() else { return };
+/// Counts requests of one command that began at this monotonic time of the environment, and notes
+/// the first of them if they were slow.
+pub(super) fn time(
+    spec: &Spec,
+    server: &Server,
+    session: &Session,
+    args: &[Vec<u8>],
+    begun: Duration,
+    requests: u64,
+) {
     let took = server.env().now().saturating_sub(begun);
+    count(spec, server, args, took, requests);
+    let Some(threshold) = server.settings().slower_than() else { return };
     // A request that a transaction has queued has given its arguments away.
     if took < threshold || args.is_empty() || server.settings().slow_log_length() == 0 {
         return;
@@ -172,6 +220,7 @@ mod tests {
             ("HELLO 3 SETNAME x AUTH me pw", "HELLO 3 SETNAME x AUTH (redacted) (redacted)"),
             ("HELLO 3 AUTH me", "HELLO 3 AUTH (redacted)"),
             ("CONFIG SET port 1 RequirePass pw", "CONFIG SET port 1 RequirePass (redacted)"),
+            ("ACL SETUSER me >pw", "ACL SETUSER (redacted) (redacted)"),
             ("SET auth pw", "SET auth pw"),
         ];
         for (line, shown) in cases {

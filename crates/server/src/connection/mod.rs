@@ -61,8 +61,8 @@ pub(crate) async fn serve(server: Server, stream: Stream, local: SocketAddr) {
     // A connection that has failed already says so when it is read.
     let _is_set = stream.set_nodelay(true);
     let Stream { receiver, mut sender } = stream;
-    let at_most = server.settings().max_clients();
-    let Some(connected) = server.clients().add(peer, local, server.env().now(), at_most) else {
+    let (clients, now, at_most) = (server.clients(), server.env().now(), server.settings().max_clients());
+    let Some(connected) = clients.add(peer, local, server.users().default(), now, at_most) else {
         server.stats().rejected.add(1);
         let _is_gone = sender.send(b"-ERR max number of clients reached\r\n".to_vec()).await;
         return;
@@ -70,7 +70,7 @@ pub(crate) async fn serve(server: Server, stream: Stream, local: SocketAddr) {
     if server.is_stopping() {
         return; // it was accepted after `Server::stop` had rung the bells of all clients
     }
-    let session = Session::new(connected.client.clone(), !server.settings().has_password());
+    let session = Session::new(connected.client.clone());
     let mut connection = Connection {
         server: &server,
         session,
@@ -131,8 +131,9 @@ impl Connection<'_> {
             // room.
             Box::pin(self.carry_out()).await?;
             if let Some(malformed) = malformed {
-                self.server.stats().errors.add(1);
-                self.out.error(&Wrong::err(format_args!("Protocol error: {malformed}")));
+                let wrong = Wrong::err(format_args!("Protocol error: {malformed}"));
+                self.server.note_errors(&wrong, 1);
+                self.out.error(&wrong);
                 self.session.close();
             }
             if self.session.closes() {
@@ -183,6 +184,7 @@ impl Connection<'_> {
                 break;
             }
         }
+        self.session.client.note_input(bytes + self.early.or(self.receiver.buffered()).len());
         Ok(())
     }
 
@@ -236,7 +238,7 @@ impl Connection<'_> {
     /// Carries out requests that only read, several at the same time.
     async fn carry_out_readers(&mut self, mut requests: &mut [Request]) -> Result<(), Over> {
         loop {
-            let gets = commands::gets(requests).min(at_once(&self.expected));
+            let gets = commands::gets(&self.session, requests).min(at_once(&self.expected));
             if gets > 1 {
                 let (session, out) = (&self.session, &mut self.out);
                 let now = &requests[..gets];
@@ -314,7 +316,11 @@ impl Connection<'_> {
         // The end comes first: bytes may be there whenever they are asked for.
         let client = &self.session.client;
         let end = pin!(client.end.rung_or(|| client.mailbox.has_mail()));
-        match select(end, pin!(self.receiver.fill())).await {
+        client.set_receiving(true);
+        let filled = pin!(self.receiver.fill());
+        let received = select(end, filled).await;
+        client.set_receiving(false);
+        match received {
             Either::Right((Ok(received @ 1..), _)) => {
                 self.server.stats().received.add(received as u64);
                 Ok(())

@@ -77,7 +77,9 @@ impl Connection<'_> {
                     waiting =
                         commands::resume(self.server, &self.session, command, request, &mut reply).await;
                 }
-                Woken::Ended => commands::give_up(self.server, &self.session, command, &mut reply),
+                Woken::Ended => {
+                    commands::give_up(self.server, &self.session, command, request, &mut reply);
+                }
             }
         }
         Ok(reply)

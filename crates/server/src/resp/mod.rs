@@ -4,4 +4,4 @@ mod encoder;
 mod parser;
 
 pub(crate) use encoder::{Encoder, Protocol};
-pub(crate) use parser::{Limits, Malformed, Parser, Request};
+pub(crate) use parser::{Limits, Malformed, Parser, Request, split_words};

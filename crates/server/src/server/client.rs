@@ -5,10 +5,12 @@
 use super::bell::Bell;
 use super::mailbox::{Mailbox, OutputLimit};
 use super::subscriptions::{Space, Subscriptions};
+use super::users::User;
 use crate::resp::Protocol;
 use parking_lot::Mutex;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -37,8 +39,14 @@ pub(crate) struct Client {
     queued: AtomicI64,
     /// Number of watched keys.
     watched: AtomicU64,
+    /// Memory of queued commands and watched keys, in bytes.
+    held: AtomicU64,
+    /// Bytes that were received and are not carried out.
+    input: AtomicU64,
     is_resp3: AtomicBool,
     is_monitor: AtomicBool,
+    /// Its connection waits for its next command.
+    is_receiving: AtomicBool,
     names: Mutex<Names>,
 }
 
@@ -51,8 +59,9 @@ const BY_TIMEOUT: u8 = 2;
 /// CLIENT UNBLOCK has ended the wait with an error.
 const BY_ERROR: u8 = 3;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Names {
+    user: Arc<User>,
     name: Vec<u8>,
     library: Vec<u8>,
     library_version: Vec<u8>,
@@ -60,7 +69,14 @@ struct Names {
 }
 
 impl Client {
-    pub(super) fn new(id: u64, peer: SocketAddr, local: SocketAddr, now: Duration) -> Self {
+    pub(super) fn new(id: u64, peer: SocketAddr, local: SocketAddr, user: Arc<User>, now: Duration) -> Self {
+        let names = Names {
+            user,
+            name: Vec::new(),
+            library: Vec::new(),
+            library_version: Vec::new(),
+            last_command: "",
+        };
         Self {
             id,
             peer,
@@ -74,9 +90,12 @@ impl Client {
             db: AtomicU16::new(0),
             queued: AtomicI64::new(-1),
             watched: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            input: AtomicU64::new(0),
             is_resp3: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
-            names: Mutex::default(),
+            is_receiving: AtomicBool::new(false),
+            names: Mutex::new(names),
         }
     }
 
@@ -166,15 +185,35 @@ impl Client {
         self.names.lock().last_command = name;
     }
 
+    /// Notes whether its connection waits for its next command.
+    pub(crate) fn set_receiving(&self, is_so: bool) {
+        self.is_receiving.store(is_so, Ordering::Relaxed);
+    }
+
+    /// True if it has sent no command for a time, and waits for nothing.
+    pub(crate) fn is_idle(&self, now: Duration, time: Duration) -> bool {
+        let since = Duration::from_nanos(self.last_seen.load(Ordering::Relaxed));
+        let waits = !self.is_receiving.load(Ordering::Relaxed)
+            || self.is_subscribed()
+            || self.is_monitor.load(Ordering::Relaxed);
+        !waits && now.saturating_sub(since) > time
+    }
+
     pub(crate) fn note_db(&self, db: u16) {
         self.db.store(db, Ordering::Relaxed);
     }
 
-    /// Notes how many commands a transaction has queued, if there is one, and how many keys are
-    /// watched.
-    pub(crate) fn note_transaction(&self, queued: Option<usize>, watched: usize) {
+    /// Notes how many commands a transaction has queued, if there is one, how many keys are
+    /// watched, and the memory of both in bytes.
+    pub(crate) fn note_transaction(&self, queued: Option<usize>, watched: usize, held: usize) {
+        self.held.store(held as u64, Ordering::Relaxed);
         self.queued.store(queued.map_or(-1, |queued| queued as i64), Ordering::Relaxed);
         self.watched.store(watched as u64, Ordering::Relaxed);
+    }
+
+    /// Notes how many bytes were received and are not carried out.
+    pub(crate) fn note_input(&self, bytes: usize) {
+        self.input.store(bytes as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn note_protocol(&self, protocol: Protocol) {
@@ -184,6 +223,15 @@ impl Client {
     /// The name that it has given itself; empty without one.
     pub(crate) fn name(&self) -> Vec<u8> {
         self.names.lock().name.clone()
+    }
+
+    /// The user that it is.
+    pub(crate) fn user(&self) -> Arc<User> {
+        self.names.lock().user.clone()
+    }
+
+    pub(crate) fn set_user(&self, user: Arc<User>) {
+        self.names.lock().user = user;
     }
 
     pub(crate) fn set_name(&self, name: Vec<u8>) {
@@ -199,17 +247,19 @@ impl Client {
         }
     }
 
-    /// Its line in CLIENT LIST, in Redis' form, without the line break. Redis' sizes of buffers are
-    /// left out, because they are not kept.
+    /// Its line in CLIENT LIST, in Redis' form, without the line break. Of Redis' sizes of buffers
+    /// there are those that are kept.
     pub(crate) fn line(&self, now: Duration) -> String {
         let names = self.names.lock();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let protocol = if self.is_resp3.load(Ordering::Relaxed) { 3 } else { 2 };
+        let (input, held) = (self.input.load(Ordering::Relaxed), self.held.load(Ordering::Relaxed));
+        let pushes = self.mailbox.size() as u64;
         let mut line = String::new();
         let _never_fails = write!(
             line,
             "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} \
-             multi={} watch={} cmd={} user=default redir=-1 resp={protocol} lib-name={} lib-ver={}",
+             multi={} watch={} qbuf={input} multi-mem={held} omem={pushes} tot-mem={} cmd={} user={} redir=-1 resp={protocol} lib-name={} lib-ver={}",
             self.id,
             self.peer,
             self.local,
@@ -223,7 +273,9 @@ impl Client {
             self.subscribed(Space::Shards),
             self.queued.load(Ordering::Relaxed),
             self.watched.load(Ordering::Relaxed),
+            input + held + pushes,
             if names.last_command.is_empty() { "NULL" } else { names.last_command },
+            text(&names.user.name),
             text(&names.library),
             text(&names.library_version),
         );

@@ -4,6 +4,7 @@
 
 use super::client::Client;
 use super::pubsub::PubSub;
+use super::users::User;
 use crate::until::until;
 use event_listener::Event;
 use parking_lot::Mutex;
@@ -50,6 +51,7 @@ impl Clients {
         &self,
         peer: SocketAddr,
         local: SocketAddr,
+        user: &Arc<User>,
         now: Duration,
         at_most: usize,
     ) -> Option<Connected<'_>> {
@@ -58,7 +60,7 @@ impl Clients {
             return None;
         }
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let client = Arc::new(Client::new(id, peer, local, now));
+        let client = Arc::new(Client::new(id, peer, local, user.clone(), now));
         list.insert(id, client.clone());
         Some(Connected { clients: self, client })
     }

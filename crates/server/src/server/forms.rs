@@ -4,17 +4,8 @@
 //! A collection of any size has one form here. The settings decide the name that OBJECT ENCODING
 //! returns, which is that of the form that Redis would have for these elements.
 
-use crate::numbers::integer_within;
-use std::sync::atomic::{AtomicI64, Ordering};
+use super::integers::{Bounds, Integers, NATURAL, Row, SIZE};
 
-/// A setting: name, its older name (or the same), default and bounds.
-type Row = (&'static str, &'static str, i64, &'static Bounds);
-
-/// Minimum, maximum and the error text of a value outside of them.
-type Bounds = (i64, i64, &'static str);
-
-const SIZE: Bounds = (0, i64::MAX, "argument must be between 0 and 9223372036854775807 inclusive");
-const DEPTH: Bounds = (0, i32::MAX as i64, "argument must be between 0 and 2147483647 inclusive");
 const EITHER: Bounds =
     (i32::MIN as i64, i32::MAX as i64, "argument must be between -2147483648 and 2147483647 inclusive");
 
@@ -23,7 +14,7 @@ const ROWS: [Row; 9] = [
     ("hash-max-listpack-entries", "hash-max-ziplist-entries", 512, &SIZE),
     ("hash-max-listpack-value", "hash-max-ziplist-value", 64, &SIZE),
     ("list-max-listpack-size", "list-max-ziplist-size", -2, &EITHER),
-    ("list-compress-depth", "list-compress-depth", 0, &DEPTH),
+    ("list-compress-depth", "list-compress-depth", 0, &NATURAL),
     ("set-max-intset-entries", "set-max-intset-entries", 512, &SIZE),
     ("set-max-listpack-entries", "set-max-listpack-entries", 128, &SIZE),
     ("set-max-listpack-value", "set-max-listpack-value", 64, &SIZE),
@@ -47,44 +38,27 @@ pub(crate) enum FormSetting {
 
 /// Values of the settings.
 #[derive(Debug)]
-pub(crate) struct Forms([AtomicI64; ROWS.len()]);
+pub(crate) struct Forms(Integers<9>);
 
 impl Default for Forms {
     fn default() -> Self {
-        Self(ROWS.map(|(_, _, default, ..)| AtomicI64::new(default)))
+        Self(Integers::new(&ROWS))
     }
 }
 
 impl Forms {
     pub(crate) fn get(&self, form: FormSetting) -> i64 {
-        self.0[form as usize].load(Ordering::Relaxed)
+        self.0.get(form as usize)
     }
 
-    /// All names with their values; a setting with two names is there twice.
+    /// Those of [`Integers::values`].
     pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
-        let mut values = Vec::new();
-        for ((name, older, ..), value) in ROWS.iter().zip(&self.0) {
-            let value = value.load(Ordering::Relaxed).to_string();
-            if older != name {
-                values.push((*older, value.clone()));
-            }
-            values.push((*name, value));
-        }
-        values
+        self.0.values()
     }
 
-    /// Sets one by its name, if `does`, or only checks the value.
-    ///
-    /// # Errors
-    /// The reason that the value is refused, or `None` for an unknown setting.
+    /// That of [`Integers::assign`].
     pub(crate) fn assign(&self, name: &str, value: &[u8], does: bool) -> Result<(), Option<&'static str>> {
-        let found = ROWS.iter().zip(&self.0).find(|((new, older, ..), _)| name == *new || name == *older);
-        let ((.., (least, most, text)), to) = found.ok_or(None)?;
-        let number = integer_within(value, *least, *most, text)?;
-        if does {
-            to.store(number, Ordering::Relaxed);
-        }
-        Ok(())
+        self.0.assign(name, value, does)
     }
 }
 

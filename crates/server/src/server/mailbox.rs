@@ -72,6 +72,11 @@ impl Mailbox {
         self.has_mail.load(Ordering::SeqCst)
     }
 
+    /// Number of bytes that wait.
+    pub(super) fn size(&self) -> usize {
+        self.mail.lock().bytes.len()
+    }
+
     /// Takes all bytes.
     pub(crate) fn take(&self) -> Vec<u8> {
         let mut mail = self.mail.lock();

@@ -4,36 +4,60 @@
 //! In: a directory, [`ServerOptions`] and an environment. Out: [`Server`], which knows neither
 //! sockets nor commands; `serving` and `running` have these.
 
+mod acl_log;
 mod bell;
 mod client;
 mod clients;
+mod command_stats;
 mod forms;
+mod histogram;
+mod integers;
+mod latency;
 mod mailbox;
+mod memory;
+mod operation;
 mod pause;
 mod pubsub;
+mod saves;
 mod settings;
 mod slowlog;
 mod stats;
 mod subscriptions;
+mod users;
 
+pub(crate) use acl_log::{AclLog, Denial, Reason, Scene};
 pub(crate) use bell::Bell;
 pub(crate) use client::Client;
 pub(crate) use clients::Clients;
+pub(crate) use command_stats::CommandStats;
 pub(crate) use forms::FormSetting;
+pub(crate) use latency::{LatencyLog, Samples};
+use memory::Memory;
+pub(crate) use operation::{OperationSetting, SwitchSetting};
 use pause::Pause;
+use saves::Saves;
 pub use settings::AppendSync;
 pub(crate) use settings::Settings;
 use slowlog::SlowLog;
 pub(crate) use stats::Stats;
 pub(crate) use subscriptions::Space;
+#[cfg(test)]
+pub(crate) use users::COMMANDS_AT_MOST;
+pub(crate) use users::{
+    Changed, CommandSet, DEFAULT_USER, Rights, Selector, User, Users, Uses, hexadecimal, password_hash,
+};
 
 use crate::store::{Store, StoreOptions};
+use crate::wrong::Wrong;
 use karstdb::io::Env;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Default of `maxclients`.
+pub(crate) const MAX_CLIENTS: usize = 10_000;
 
 /// Options of a server.
 #[derive(Clone, Debug)]
@@ -52,6 +76,18 @@ pub struct ServerOptions {
     pub max_clients: usize,
     /// Password of AUTH; empty: none is needed. Default: none.
     pub password: String,
+    /// File of users that are there from the start, for ACL LOAD and SAVE. Default: none.
+    pub acl_file: Option<PathBuf>,
+    /// Directory of the copies that SAVE and BGSAVE make. Default: none, and both are refused.
+    pub save_directory: Option<PathBuf>,
+    /// Settings by the names of CONFIG SET, and their values. Default: none.
+    pub settings: Vec<(String, Vec<u8>)>,
+    /// Users that there are from the start, a line each as in the file of ACL SAVE. Default: none.
+    pub users: String,
+    /// File that CONFIG REWRITE changes. Default: none.
+    pub config_file: Option<PathBuf>,
+    /// Allows DEBUG. Default: false.
+    pub allow_debug: bool,
     /// Options of the KarstDB database. Those that the layout needs override them.
     pub db: karstdb::Options,
 }
@@ -64,8 +100,14 @@ impl Default for ServerOptions {
             pin: false,
             append_sync: AppendSync::default(),
             databases: 16,
-            max_clients: 10_000,
+            max_clients: MAX_CLIENTS,
             password: String::new(),
+            acl_file: None,
+            save_directory: None,
+            settings: Vec::new(),
+            users: String::new(),
+            config_file: None,
+            allow_debug: false,
             db: karstdb::Options::new(),
         }
     }
@@ -82,7 +124,16 @@ struct Inner {
     settings: Settings,
     clients: Clients,
     stats: Stats,
+    command_stats: CommandStats,
+    latency: LatencyLog,
     slow_log: SlowLog,
+    users: Users,
+    acl_file: Option<PathBuf>,
+    acl_log: AclLog,
+    saves: Arc<Saves>,
+    memory: Memory,
+    config_file: Option<PathBuf>,
+    allows_debug: bool,
     pause: Pause,
     stop: Bell,
     /// Environment's monotonic time when it was opened.
@@ -92,31 +143,61 @@ struct Inner {
     threads: usize,
 }
 
+/// Why a setting is refused that there is not.
+const UNKNOWN: &str = "there is no such setting";
+
+impl ServerOptions {
+    /// Checks a setting, as [`Server::open`] does.
+    ///
+    /// # Errors
+    /// There is none of that name, or the value is wrong; the text says why.
+    pub fn check_setting(name: &str, value: &[u8]) -> Result<(), &'static str> {
+        let settings = Settings::new(AppendSync::default(), 1, "");
+        settings.check(name, value).map_err(|why| why.unwrap_or(UNKNOWN))
+    }
+}
+
 impl Server {
     /// Opens or creates the database at `path`, and listens nowhere yet. A large database takes
     /// seconds, in which the future blocks no thread.
     ///
     /// # Errors
-    /// Those of [`karstdb::Db::open`].
+    /// Those of [`karstdb::Db::open`]. `InvalidArgument`: a setting is unknown, or its value is wrong.
     pub async fn open(path: &Path, options: &ServerOptions, env: &Env) -> karstdb::Result<Self> {
         let of_store = StoreOptions { databases: options.databases, options: options.db.clone() };
         let store = Store::open(path, &of_store, env).await?;
         let run_id = [env.random_seed(), env.random_seed(), env.random_seed()];
         let run_id = format!("{:016x}{:016x}{:08x}", run_id[0], run_id[1], run_id[2] as u32);
-        Ok(Self(Arc::new(Inner {
+        let server = Self(Arc::new(Inner {
             env: env.clone(),
             path: path.to_owned(),
             store,
             settings: Settings::new(options.append_sync, options.max_clients, &options.password),
             clients: Clients::default(),
             stats: Stats::default(),
+            command_stats: CommandStats::default(),
+            latency: LatencyLog::default(),
             slow_log: SlowLog::default(),
+            users: Users::new(options.password.as_bytes()),
+            acl_file: options.acl_file.clone(),
+            acl_log: AclLog::default(),
+            saves: Arc::new(Saves::new(options.save_directory.clone(), env.unix_time())),
+            memory: Memory::default(),
+            config_file: options.config_file.clone(),
+            allows_debug: options.allow_debug,
             pause: Pause::default(),
             stop: Bell::default(),
             since: env.now(),
             run_id,
             threads: options.threads.max(1),
-        })))
+        }));
+        for (name, value) in &options.settings {
+            if let Err(why) = server.set(name, value) {
+                server.close().await?;
+                return Err(karstdb::Error::invalid_argument(format!("{name}: {}", why.unwrap_or(UNKNOWN))));
+            }
+        }
+        Ok(server)
     }
 
     /// Stops accepting and receiving. Does not wait. May be called on any thread, more than once.
@@ -133,11 +214,12 @@ impl Server {
         self.0.stop.rung().await;
     }
 
-    /// Closes the database, once all tasks of the server have ended.
+    /// Closes the database, once all tasks of the server and a copy that is being made have ended.
     ///
     /// # Errors
     /// Those of [`karstdb::Db::close`].
     pub async fn close(&self) -> karstdb::Result<()> {
+        self.0.saves.ended_and(|| !self.0.saves.is_running()).await;
         self.0.store.close().await
     }
 
@@ -146,7 +228,8 @@ impl Server {
         &self.0.stop
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
+    /// True once somebody has stopped the server.
+    pub fn is_stopping(&self) -> bool {
         self.0.stop.is_rung()
     }
 
@@ -174,8 +257,69 @@ impl Server {
         &self.0.stats
     }
 
+    pub(crate) fn command_stats(&self) -> &CommandStats {
+        &self.0.command_stats
+    }
+
+    /// Counts error replies.
+    pub(crate) fn note_errors(&self, wrong: &Wrong, count: u64) {
+        self.stats().errors.add(count);
+        self.command_stats().note_error(wrong, count);
+    }
+
+    /// Events that took long.
+    pub(crate) fn latency(&self) -> &LatencyLog {
+        &self.0.latency
+    }
+
     pub(crate) fn slow_log(&self) -> &SlowLog {
         &self.0.slow_log
+    }
+
+    pub(crate) fn users(&self) -> &Users {
+        &self.0.users
+    }
+
+    /// File of ACL LOAD and SAVE.
+    pub(crate) fn acl_file(&self) -> Option<&Path> {
+        self.0.acl_file.as_deref()
+    }
+
+    /// What clients were not allowed to do.
+    pub(crate) fn acl_log(&self) -> &AclLog {
+        &self.0.acl_log
+    }
+
+    /// Copies of the database.
+    pub(crate) fn saves(&self) -> &Arc<Saves> {
+        &self.0.saves
+    }
+
+    /// Memory of the process.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.0.memory
+    }
+
+    /// File of CONFIG REWRITE.
+    pub(crate) fn config_file(&self) -> Option<&Path> {
+        self.0.config_file.as_deref()
+    }
+
+    /// True if DEBUG is allowed.
+    pub(crate) fn allows_debug(&self) -> bool {
+        self.0.allows_debug
+    }
+
+    /// Sets a setting by its name, as [`Settings::set`] does.
+    ///
+    /// # Errors
+    /// Those of [`Settings::set`].
+    pub(crate) fn set(&self, name: &str, value: &[u8]) -> Result<(), Option<&'static str>> {
+        self.settings().set(name, value)?;
+        if name == "requirepass" {
+            self.users().set_default_password(value);
+        }
+        Ok(())
     }
 
     pub(crate) fn pause(&self) -> &Pause {

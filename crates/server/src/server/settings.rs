@@ -4,11 +4,12 @@
 
 use super::forms::Forms;
 use super::mailbox::OutputLimit;
+use super::operation::{OperationSetting, OperationSettings, SwitchSetting};
 use crate::numbers::integer_within;
 use crate::resp::Limits;
 use crate::store::Durability;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// When a write is on the device.
@@ -46,12 +47,12 @@ pub(crate) struct Settings {
     max_clients: AtomicU64,
     argument_at_most: AtomicU64,
     request_at_most: AtomicU64,
-    has_password: AtomicBool,
     password: Mutex<Vec<u8>>,
     pubsub_limit: Mutex<OutputLimit>,
     slower_than: AtomicI64,
     slow_log_length: AtomicU64,
     forms: Forms,
+    operation: OperationSettings,
 }
 
 /// Settings that CONFIG SET changes, by Redis' names; others that CONFIG GET knows are fixed.
@@ -85,12 +86,12 @@ impl Settings {
             max_clients: AtomicU64::new(max_clients as u64),
             argument_at_most: AtomicU64::new(limits.argument as u64),
             request_at_most: AtomicU64::new(limits.request as u64),
-            has_password: AtomicBool::new(!password.is_empty()),
             password: Mutex::new(password.as_bytes().to_vec()),
             pubsub_limit: Mutex::default(),
             slower_than: AtomicI64::new(SLOWER_THAN),
             slow_log_length: AtomicU64::new(SLOW_LOG_LENGTH),
             forms: Forms::default(),
+            operation: OperationSettings::default(),
         }
     }
 
@@ -114,11 +115,6 @@ impl Settings {
         self.max_clients.load(Ordering::Relaxed) as usize
     }
 
-    /// Calls `of` with the password.
-    pub(crate) fn with_password<T>(&self, of: impl FnOnce(&[u8]) -> T) -> T {
-        of(&self.password.lock())
-    }
-
     /// Limits of requests of clients that have authenticated themselves.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
@@ -126,18 +122,6 @@ impl Settings {
             request: self.request_at_most.load(Ordering::Relaxed) as usize,
             is_stranger: false,
         }
-    }
-
-    /// True if clients must authenticate themselves.
-    pub(crate) fn has_password(&self) -> bool {
-        self.has_password.load(Ordering::Relaxed)
-    }
-
-    /// True if `given` is the password. The time does not depend on the bytes.
-    pub(crate) fn is_password(&self, given: &[u8]) -> bool {
-        let password = self.password.lock();
-        let differing = password.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
-        differing == 0 && password.len() == given.len()
     }
 
     /// Limits of the pushes that wait for a client.
@@ -160,6 +144,21 @@ impl Settings {
         &self.forms
     }
 
+    /// Maximum number of entries of ACL LOG.
+    pub(crate) fn acl_log_length(&self) -> usize {
+        usize::try_from(self.operation.get(OperationSetting::AclLogLength)).unwrap_or(usize::MAX)
+    }
+
+    /// True if new users may use all channels.
+    pub(crate) fn allows_channels(&self) -> bool {
+        self.operation.is_on(SwitchSetting::AllChannels)
+    }
+
+    /// Settings of operation.
+    pub(crate) fn operation(&self) -> &OperationSettings {
+        &self.operation
+    }
+
     /// Changeable settings and their values, for CONFIG GET.
     pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
         let limits = self.limits();
@@ -178,6 +177,7 @@ impl Settings {
         };
         let mut values = CHANGEABLE.map(|name| (name, value(name))).to_vec();
         values.extend(self.forms.values());
+        values.extend(self.operation.values());
         values
     }
 
@@ -250,11 +250,13 @@ impl Settings {
             "requirepass" => {
                 if does {
                     *self.password.lock() = value.to_vec();
-                    self.has_password.store(!value.is_empty(), Ordering::Relaxed);
                 }
                 Ok(())
             }
-            _ => self.forms.assign(name, value, does),
+            _ => match self.operation.assign(name, value, does) {
+                Err(None) => self.forms.assign(name, value, does),
+                known => known,
+            },
         }
     }
 }
@@ -338,8 +340,6 @@ mod tests {
         assert_eq!(why("proto-max-bulk-len", "1kb"), range);
         assert_eq!(why("client-query-buffer-limit", "9223372036854775808"), range);
         settings.set("requirepass", b"secret").unwrap();
-        assert!(
-            settings.is_password(b"secret") && !settings.is_password(b"secre") && settings.has_password()
-        );
+        assert!(settings.values().contains(&("requirepass", "secret".to_owned())));
     }
 }

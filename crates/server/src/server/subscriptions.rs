@@ -22,7 +22,7 @@ pub(crate) enum Space {
 }
 
 impl Space {
-    pub(super) const ALL: [Self; 3] = [Self::Channels, Self::Patterns, Self::Shards];
+    pub(crate) const ALL: [Self; 3] = [Self::Channels, Self::Patterns, Self::Shards];
 }
 
 /// Names that a client is subscribed to.

@@ -5,7 +5,7 @@ use crate::client::{Served, options};
 use karst_server::ServerOptions;
 
 #[test]
-fn there_is_one_user_who_may_do_all() {
+fn at_first_there_is_one_user_who_may_do_all() {
     let served = Served::start();
     served.check(&[
         ("ACL WHOAMI", "\"default\""),
@@ -17,7 +17,6 @@ fn there_is_one_user_who_may_do_all() {
         ("ACL DRYRUN default NOTHING", "-ERR Command 'NOTHING' not found"),
         ("ACL CAT nonsense", "-ERR Unknown category 'nonsense'"),
         ("ACL CAT transaction", "[\"discard\" \"exec\" \"multi\" \"unwatch\" \"watch\"]"),
-        ("ACL SETUSER somebody on", "-ERR unknown subcommand 'SETUSER'. Try ACL HELP."),
         ("CLIENT KILL USER nobody", "-ERR No such user 'nobody'"),
     ]);
     let mut client = served.client();
@@ -36,7 +35,7 @@ fn a_password_is_shown_as_its_hash() {
     let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     client.check(&[("AUTH abc", "+OK")]);
     let list = client.line("ACL LIST").to_string();
-    assert_eq!(list, format!("[\"user default on #{hash} sanitize-payload ~* &* +@all\"]"));
+    assert_eq!(list, format!("[\"user default on sanitize-payload #{hash} ~* &* +@all\"]"));
     let user = client.line("ACL GETUSER default").to_string();
     assert!(user.contains(&format!("\"passwords\" [\"{hash}\"]")) && !user.contains("nopass"), "{user}");
 }
@@ -120,7 +119,7 @@ fn memory_usage_grows_with_the_value() {
         ("MEMORY USAGE none", "nil"),
         ("MEMORY USAGE k SAMPLES", "-ERR syntax error"),
         ("MEMORY USAGE k SAMPLES -1", "-ERR syntax error"),
-        ("MEMORY DOCTOR", "-ERR unknown subcommand 'DOCTOR'. Try MEMORY HELP."),
+        ("MEMORY PURGE", "-ERR unknown subcommand 'PURGE'. Try MEMORY HELP."),
         ("SET short x", "+OK"),
         (&format!("SET long {}", "x".repeat(1000)), "+OK"),
         ("RPUSH list a b c", ":3"),

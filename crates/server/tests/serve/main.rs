@@ -2,6 +2,7 @@
 //! own threads on the other. Each test has a directory and a free port of its own. Replies are
 //! compared as text, in the form of [`client::Reply`].
 
+mod acl;
 mod bits;
 mod blocking;
 mod client;
@@ -15,10 +16,12 @@ mod introspection;
 mod keys;
 mod lifecycle;
 mod lists;
+mod operation;
 mod pipelines;
 mod pubsub;
 mod sets;
 mod sort;
+mod statistics;
 mod strings;
 mod transactions;
 mod watching;

@@ -4,15 +4,21 @@
 //! the addresses once clients can connect, and answers to clients until SIGINT, SIGTERM or a
 //! client's SHUTDOWN. The exit code is 0 if the database was closed.
 
+mod config;
+mod metrics;
+
 use crate::output::{Fault, note, say};
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use karst_server::{AppendSync, Running, ServerOptions};
-use karstdb::Options;
 use karstdb::io::Env;
+use karstdb::{Options, Statistics, StatsLevel};
+use metrics::Metrics;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 const ABOUT: &str = "Serve a database to clients of Redis and Valkey";
 const HELP: &str = "\
@@ -65,7 +71,32 @@ pub(crate) fn command() -> Command {
                 .value_parser(value_parser!(u32).range(1..))
                 .help("Maximum number of connections"),
         )
+        .arg(
+            of("config", "FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("File of settings: lines `name value`, of these options and of CONFIG SET"),
+        )
+        .arg(
+            of("metrics", "ADDRESS:PORT")
+                .help("Where Prometheus reads metrics, at /metrics. Port 0 takes a free one"),
+        )
         .arg(of("requirepass", "PASSWORD").help("Password of AUTH; others see it in the list of processes"))
+        .arg(
+            of("aclfile", "FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("Users that there are from the start, for ACL LOAD and ACL SAVE"),
+        )
+        .arg(
+            of("save-dir", "DIRECTORY")
+                .value_parser(value_parser!(PathBuf))
+                .help("Where SAVE and BGSAVE put a copy of the database, in place of the last one"),
+        )
+        .arg(
+            of("enable-debug-command", "")
+                .num_args(0)
+                .action(ArgAction::SetTrue)
+                .help("Allow the command DEBUG"),
+        )
         .arg(
             of("cache", "BYTES")
                 .value_parser(value_parser!(usize))
@@ -80,20 +111,39 @@ pub(crate) fn command() -> Command {
 
 /// Runs the program.
 pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
-    let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
     let path = matches.get_one::<PathBuf>("DB").expect("clap asks for it");
+    let config_file = matches.get_one::<PathBuf>("config").cloned();
+    let file = config_file.as_deref().map_or_else(|| Ok(config::empty()), config::read)?;
+    // What the command line has comes before what the file has.
+    let from = |name: &str| match matches.value_source(name) {
+        Some(ValueSource::CommandLine) => matches,
+        _ => &file.options,
+    };
+    let text = |name: &str| from(name).get_one::<String>(name).map_or("", String::as_str);
+    let file_at = |name: &str| from(name).get_one::<PathBuf>(name).cloned();
     let mut db = Options::new().set_all(text("options")).map_err(|e| Fault::Usage(e.to_string()))?;
-    if let Some(bytes) = matches.get_one::<usize>("cache") {
+    if let Some(bytes) = from("cache").get_one::<usize>("cache") {
         db = db.block_cache_bytes(*bytes);
     }
+    let metrics = Some(text("metrics").to_owned()).filter(|address| !address.is_empty());
+    let metrics = addresses("metrics", metrics.iter())?.first().copied();
+    if metrics.is_some() {
+        db = db.statistics(Arc::new(Statistics::new(StatsLevel::ExceptHistogramOrTimers)));
+    }
     let options = ServerOptions {
-        listen: addresses(matches.get_many::<String>("listen").into_iter().flatten())?,
-        threads: matches.get_one::<u16>("threads").copied().unwrap_or(1).into(),
-        pin: matches.get_flag("pin"),
+        listen: addresses("listen", from("listen").get_many::<String>("listen").into_iter().flatten())?,
+        threads: from("threads").get_one::<u16>("threads").copied().unwrap_or(1).into(),
+        pin: from("pin").get_flag("pin"),
         append_sync: AppendSync::from_name(text("appendfsync")).unwrap_or_default(),
-        databases: matches.get_one::<u16>("databases").copied().unwrap_or(16),
-        max_clients: matches.get_one::<u32>("maxclients").map_or(10_000, |count| *count as usize),
+        databases: from("databases").get_one::<u16>("databases").copied().unwrap_or(16),
+        max_clients: from("maxclients").get_one::<u32>("maxclients").map_or(10_000, |count| *count as usize),
         password: text("requirepass").to_owned(),
+        acl_file: file_at("aclfile"),
+        save_directory: file_at("save-dir"),
+        allow_debug: from("enable-debug-command").get_flag("enable-debug-command"),
+        settings: file.settings.clone(),
+        users: file.users.clone(),
+        config_file,
         db,
     };
     if let Some(open) = options.listen.iter().find(|address| !address.ip().is_loopback())
@@ -115,22 +165,28 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
         }
     });
     let waiting = waiting.map_err(karst_engine::Error::from)?;
+    let metrics = metrics.map(|address| Metrics::start(address, running.server(), &env)).transpose();
+    let metrics = metrics.map_err(|error| Fault::Failed(format!("--metrics: {error}")))?;
     for address in running.addresses() {
         say!("serving {} at {address}", path.display())?;
+    }
+    if let Some(metrics) = &metrics {
+        say!("metrics at http://{}/metrics", metrics.address())?;
     }
     running.wait();
     handle.close();
     note!("stopping: answering what was received, and closing {}", path.display());
+    drop(metrics);
     let closed = running.shut_down();
     let _ended = waiting.join();
     Ok(closed?)
 }
 
-/// Resolves the addresses of `--listen`.
-fn addresses<'a>(texts: impl Iterator<Item = &'a String>) -> Result<Vec<SocketAddr>, Fault> {
+/// Resolves the addresses of an option.
+fn addresses<'a>(option: &str, texts: impl Iterator<Item = &'a String>) -> Result<Vec<SocketAddr>, Fault> {
     let mut all = Vec::new();
     for text in texts {
-        let found = text.to_socket_addrs().map_err(|e| Fault::Usage(format!("--listen {text}: {e}")))?;
+        let found = text.to_socket_addrs().map_err(|e| Fault::Usage(format!("--{option} {text}: {e}")))?;
         all.extend(found);
     }
     Ok(all)
