@@ -74,7 +74,9 @@ pub(super) fn start(program: &Program, data: &Path, log: &Path) -> Result<Server
         Program::Karst(path) => {
             let mut command = Command::new(path);
             let listen = format!("127.0.0.1:{port}");
-            command.args(["serve", dir, "--listen", &listen, "--appendfsync", "no"]);
+            let db = format!("{dir}/db");
+            command.args(["serve", &db, "--listen", &listen, "--appendfsync", "no"]);
+            command.args(["--save-dir", dir, "--enable-debug-command"]);
             command
         }
         Program::Redis => {
