@@ -5,7 +5,7 @@
 //! connections see (CLIENT LIST, CLIENT KILL) is its [`Client`].
 
 use crate::resp::{Protocol, Request};
-use crate::server::{Client, User};
+use crate::server::{Client, Mode, User};
 use crate::store::{Key, Watch};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) watched: RefCell<BTreeMap<Key, Watch>>,
     /// True while EXEC runs the commands of the transaction.
     is_in_exec: Cell<bool>,
+    /// True if CLIENT CACHING is for the next command or transaction.
+    pub(crate) caching: Cell<bool>,
     /// Memory of queued commands and watched keys since both were empty, in bytes.
     held: Cell<usize>,
 }
@@ -71,6 +73,7 @@ impl Session {
             transaction: RefCell::default(),
             watched: RefCell::default(),
             is_in_exec: Cell::new(false),
+            caching: Cell::new(false),
             held: Cell::new(0),
         }
     }
@@ -81,6 +84,7 @@ impl Session {
         self.set_protocol(Protocol::Two);
         self.set_user(user.clone(), user.is_open());
         self.replies.set(Replies::On);
+        self.caching.set(false);
         self.transaction.take();
         self.unwatch();
         self.client.set_name(Vec::new());
@@ -178,6 +182,16 @@ impl Session {
         }
     }
 
+    /// True if the keys that the next command reads are noted, so that the client is told of their
+    /// changes.
+    pub(crate) fn is_tracking(&self) -> bool {
+        let mode = self.client.tracking();
+        mode.has(Mode::ON)
+            && !mode.has(Mode::BROADCAST)
+            && (!mode.has(Mode::OPT_IN) || self.caching.get())
+            && (!mode.has(Mode::OPT_OUT) || !self.caching.get())
+    }
+
     /// Watches no key any more.
     pub(crate) fn unwatch(&self) {
         self.watched.take();
@@ -189,6 +203,7 @@ impl Session {
     }
 
     pub(crate) fn close(&self) {
+        self.client.leave();
         self.closes.set(true);
     }
 }

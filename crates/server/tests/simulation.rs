@@ -7,8 +7,9 @@
 //! the unanswered ones allow; a transaction is there as a whole or not at all; no member is popped
 //! twice, and the index of a sorted set agrees with its members; equal seeds give equal histories.
 //! Without faults: what one client costs the others, how the end comes to clients that are slow or
-//! never pause, and in [`blocking`] that elements reach those who wait for them. In [`linear`]
-//! the histories of shared keys are checked for linearizability.
+//! never pause, in [`blocking`] that elements reach those who wait for them, in [`linear`] that
+//! histories of shared keys are linearizable, and in [`tracking`] that caches of clients are not
+//! stale.
 //!
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` this number of seeds from there on.
 
@@ -16,6 +17,8 @@
 mod blocking;
 #[path = "simulation/linear.rs"]
 mod linear;
+#[path = "simulation/tracking.rs"]
+mod tracking;
 
 use futures_util::StreamExt;
 use futures_util::future::join;

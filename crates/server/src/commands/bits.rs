@@ -3,9 +3,9 @@
 
 use super::Call;
 use super::pace::Pace;
-use super::strings::STRING_AT_MOST;
+use super::strings::{STRING_AT_MOST, change};
 use crate::numbers::{integer, integer_argument};
-use crate::store::Lifetime;
+use crate::store::{Classes, Lifetime};
 use crate::wrong::Wrong;
 use std::ops::Range;
 
@@ -48,7 +48,7 @@ pub(super) async fn set_bit(call: &mut Call<'_>) -> Result<(), Wrong> {
         if let Some(byte) = value.get_mut(at) {
             *byte = if on { *byte | mask } else { *byte & !mask };
         }
-        call.access.set_string(&key, &value, Lifetime::Keep).await?;
+        change(call, &key, &value, "setbit").await?;
     }
     call.out.integer(before.into());
     Ok(())
@@ -205,10 +205,14 @@ pub(super) async fn operate(call: &mut Call<'_>) -> Result<(), Wrong> {
         }
     }
     let target = call.key(2);
-    match result.is_empty() {
-        true => drop(call.access.delete(&target).await?),
-        false => call.access.set_string(&target, &result, Lifetime::Forever).await?,
-    }
+    let was_there = match result.is_empty() {
+        true => call.access.delete(&target).await?,
+        false => {
+            call.access.set_string(&target, &result, Lifetime::Forever).await?;
+            true
+        }
+    };
+    call.access.event_of_store(Classes::STRING, "set", &target, result.len(), was_there);
     call.out.count(result.len());
     Ok(())
 }
@@ -400,7 +404,7 @@ async fn run(call: &mut Call<'_>, steps: &[Step]) -> Result<(), Wrong> {
     let mut value = old.map(|old| old.to_vec()).unwrap_or_default();
     value.resize(value.len().max(end), 0);
     answer(call, steps, |step| apply(step, &mut value)).await;
-    call.access.set_string(&key, &value, Lifetime::Keep).await
+    change(call, &key, &value, "setbit").await
 }
 
 async fn answer(call: &mut Call<'_>, steps: &[Step], mut each: impl FnMut(&Step) -> Option<i64>) {

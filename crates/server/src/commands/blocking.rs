@@ -153,7 +153,7 @@ async fn attempt(
 async fn take(call: &mut Call<'_>, action: &Action, key: &Key) -> Result<(), Wrong> {
     match action {
         Action::Pop(side) => {
-            let values = call.access.list_pop(key, *side, 1).await?;
+            let values = lists::pop_and_tell(call, key, *side, 1).await?;
             call.out.array(2);
             call.out.bulk(&key.name);
             call.out.optional_bulk(values.first());
@@ -161,7 +161,7 @@ async fn take(call: &mut Call<'_>, action: &Action, key: &Key) -> Result<(), Wro
         Action::Move { to, taken, given } => lists::move_between(call, key, to, *taken, *given).await?,
         Action::PopMany(side, most) => lists::pop_from(call, key, *side, *most).await?,
         Action::PopScored(end) => {
-            let popped = call.access.pop_scored(key, *end, 1).await?;
+            let popped = zsets::pop_and_tell(call, key, *end, 1).await?;
             let (member, score) = popped.first().ok_or(Wrong::storage("a sorted set without members"))?;
             call.out.array(3);
             call.out.bulk(&key.name);
@@ -169,7 +169,7 @@ async fn take(call: &mut Call<'_>, action: &Action, key: &Key) -> Result<(), Wro
             call.out.double(*score);
         }
         Action::PopManyScored(end, most) => {
-            let popped = call.access.pop_scored(key, *end, *most).await?;
+            let popped = zsets::pop_and_tell(call, key, *end, *most).await?;
             zsets::reply_popped(call.out, &key.name, &popped);
         }
     }
@@ -199,7 +199,7 @@ pub(super) async fn begin(
 ) -> Result<Option<Waiting>, Wrong> {
     let wanted = Wanted::parse(spec.id, args, session)?;
     let written = spec.keys(args, session.db());
-    let mut access = server.store().change(&written).await;
+    let mut access = server.store().change(&written).await.by(session.client.id);
     // Those who have waited longer come first.
     let keys = access.unclaimed(&wanted.keys);
     let mut call = Call { args, session, access: &mut access, out, server };
@@ -221,7 +221,7 @@ pub(crate) async fn resume(
     args: &[Vec<u8>],
     out: &mut Encoder,
 ) -> Option<Waiting> {
-    let mut access = server.store().change(&waiting.written).await;
+    let mut access = server.store().change(&waiting.written).await.by(session.client.id);
     let signals = waiting.waiter.take();
     // The key that was written first gives the element.
     let wanted = &waiting.wanted;

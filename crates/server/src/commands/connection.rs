@@ -1,7 +1,7 @@
 //! The connection itself: authentication, the protocol, the database, and CLIENT.
 
 use super::table::Id;
-use super::{Call, QUOTED_AT_MOST, containers, quoted};
+use super::{Call, QUOTED_AT_MOST, containers, quoted, tracking};
 use crate::numbers::integer;
 use crate::resp::Protocol;
 use crate::server::{Client, DEFAULT_USER};
@@ -42,6 +42,7 @@ pub(super) async fn quit(call: &mut Call<'_>) -> Result<(), Wrong> {
 pub(super) async fn reset(call: &mut Call<'_>) -> Result<(), Wrong> {
     call.server.clients().pubsub().leave(&call.session.client);
     call.server.clients().remove_monitor(&call.session.client);
+    call.server.clients().tracking().disable(&call.session.client, call.server.store().interests());
     call.out.encoded(call.session.client.mailbox.take());
     call.session.reset(call.server.users().default());
     call.out.set_protocol(Protocol::Two);
@@ -169,16 +170,16 @@ pub(super) async fn client(call: &mut Call<'_>) -> Result<(), Wrong> {
         ("reply", 3) => reply(call)?,
         ("no-evict" | "no-touch", 3) if call.is(2, "on") || call.is(2, "off") => call.out.ok(),
         ("no-evict" | "no-touch", 3) => return Err(Wrong::syntax()),
-        ("tracking", 3) if call.is(2, "off") => call.out.ok(),
+        ("tracking", _) => tracking::track(call).await?,
+        ("caching", 3) => tracking::caching(call)?,
         ("unblock", _) => unblock(call)?,
         ("pause", _) => pause(call).await?,
         ("unpause", 2) => {
             call.server.pause().end();
             call.out.ok();
         }
-        ("trackinginfo", 2) => tracking_info(call),
-        // No connection gets the invalidations of another, because none is tracked.
-        ("getredir", 2) => call.out.integer(-1),
+        ("trackinginfo", 2) => tracking::info(call),
+        ("getredir", 2) => tracking::get_redirect(call),
         ("help", _) => containers::help(call, Id::Client),
         _ => return Err(Wrong::syntax()),
     }
@@ -280,19 +281,6 @@ fn list(call: &mut Call<'_>) -> Result<(), Wrong> {
     }
     call.out.verbatim(&text);
     Ok(())
-}
-
-/// TRACKINGINFO: tracking is off.
-fn tracking_info(call: &mut Call<'_>) {
-    let out = &mut *call.out;
-    out.map(3);
-    out.bulk("flags");
-    out.set(1);
-    out.bulk("off");
-    out.bulk("redirect");
-    out.integer(-1);
-    out.bulk("prefixes");
-    out.array(0);
 }
 
 fn kill(call: &mut Call<'_>) -> Result<(), Wrong> {

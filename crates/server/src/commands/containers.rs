@@ -29,8 +29,9 @@ const ACL: &[Sub] = &[
 ];
 
 const CLIENT: &[Sub] = &[
+    ("caching", 3, "(YES|NO)", "Track the keys of the next command, or do not."),
     ("getname", 2, "", "Return the name of the connection."),
-    ("getredir", 2, "", "Return -1; no connection is tracked."),
+    ("getredir", 2, "", "Return the connection that gets the invalidations of this one."),
     ("id", 2, "", "Return the number of the connection."),
     ("info", 2, "", "Return information about the connection."),
     (
@@ -48,8 +49,13 @@ const CLIENT: &[Sub] = &[
     ("setname", 3, "<name>", "Name the connection."),
     ("unblock", -3, "<id> [TIMEOUT|ERROR]", "End the wait of a connection's command."),
     ("unpause", 2, "", "End the pause."),
-    ("tracking", -3, "OFF", "Accepted; ON is not served."),
-    ("trackinginfo", 2, "", "Return that tracking is off."),
+    (
+        "tracking",
+        -3,
+        "(ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]] [OPTIN] [OPTOUT] [NOLOOP]",
+        "Choose the invalidations that the connection gets.",
+    ),
+    ("trackinginfo", 2, "", "Return how the connection is tracked."),
 ];
 
 const COMMAND: &[Sub] = &[

@@ -5,7 +5,7 @@ use super::zsets::score_argument;
 use super::{Call, WRITES_AT_MOST};
 use crate::numbers::integer_argument;
 use crate::rdb::{BadPayload, Checksum, Reader, Type, Writer, split_footer};
-use crate::store::{Key, Kind, Lifetime, Millis, ScoreRule, Scored, Side, score_of};
+use crate::store::{Classes, Key, Kind, Lifetime, Millis, ScoreRule, Scored, Side, score_of};
 use crate::wrong::Wrong;
 
 /// Number of bytes that are summed in one piece.
@@ -139,10 +139,12 @@ pub(super) async fn restore(call: &mut Call<'_>) -> Result<(), Wrong> {
         return Err(not_right());
     }
     check(body).await?;
-    call.access.delete(&key).await?;
-    if expiry.is_none_or(|at| at > now) {
+    let was_there = call.access.delete(&key).await?;
+    let lives = expiry.is_none_or(|at| at > now);
+    if lives {
         write(call, &key, body, expiry).await?;
     }
+    call.access.event_of_store(Classes::GENERIC, "restore", &key, lives.into(), was_there);
     call.out.ok();
     Ok(())
 }

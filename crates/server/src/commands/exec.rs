@@ -8,9 +8,9 @@
 use super::dispatch::run;
 use super::pace::Pace;
 use super::table::{Flags, Id, Spec, database, find};
-use super::{Call, WRITES_AT_MOST, acl, held_too_much, watching};
+use super::{Call, WRITES_AT_MOST, acl, held_too_much, tracking, watching};
 use crate::resp::{Encoder, Request};
-use crate::server::Server;
+use crate::server::{Mode, Server};
 use crate::session::{Session, Transaction};
 use crate::store::Access;
 use crate::wrong::Wrong;
@@ -63,6 +63,9 @@ pub(super) async fn exec(server: &Server, session: &Session, out: &mut Encoder) 
             db = database(&args[1], server.store().databases()).unwrap_or(db);
         }
     }
+    // A transaction may begin to track.
+    let may_track =
+        session.client.tracking().has(Mode::ON) || commands().any(|(spec, _)| spec.id == Id::Client);
     let store = server.store();
     let mut access = match writes {
         true if reaches_any => store.change_all().await,
@@ -70,22 +73,32 @@ pub(super) async fn exec(server: &Server, session: &Session, out: &mut Encoder) 
             keys.extend(watched.keys().cloned());
             store.change(&keys).await
         }
-        false => store.change(&watched.keys().cloned().collect::<Vec<_>>()).await,
+        false => {
+            keys.retain(|_| may_track);
+            keys.extend(watched.keys().cloned());
+            store.change(&keys).await
+        }
     };
     if watched.values().any(|watch| watch.is_touched(access.now())) {
         out.null_array();
         return Ok(());
     }
+    access = access.by(session.client.id);
+    // Kept while keys are noted, because others would not know yet that this state was read.
+    let mut locked = None;
     if !writes {
         let view = store.view(access.now());
         // Before the watched keys are unlocked, so that their state is the one looked at.
         view.pin();
-        access = view;
+        let locks = std::mem::replace(&mut access, view);
+        locked = may_track.then_some(locks);
     }
     let (begin, chosen) = (out.len(), session.db());
     session.set_in_exec(true);
     let done = run_all(server, session, &queued, &mut access, out).await;
     session.set_in_exec(false);
+    session.caching.set(false);
+    drop(locked);
     access.unlock().wait().await;
     if done.is_err() {
         // Nothing of it has happened.
@@ -116,6 +129,9 @@ async fn run_all(
             true => Ok(()),
             false => acl::check_queued(server, session, spec, args).await,
         };
+        if allowed.is_ok() && tracking::notes(spec, session) {
+            tracking::remember(spec, server, session, args).await;
+        }
         let mut call = Call { args, session, access: &mut *access, out: &mut *out, server };
         let done = match allowed {
             Ok(()) => run(spec.id, &mut call).await,

@@ -3,7 +3,7 @@
 use super::Call;
 use super::pace::Pace;
 use super::zset_ranges::replace;
-use super::zsets::AddOptions;
+use super::zsets::{AddOptions, OF_SORTED};
 use crate::geohash::{Area, Position, Shape};
 use crate::numbers::{float_argument, integer_argument};
 use crate::resp::Encoder;
@@ -50,7 +50,11 @@ pub(super) async fn add(call: &mut Call<'_>) -> Result<(), Wrong> {
         pairs.push((member.clone(), position(longitude, latitude)?.score() as f64));
         pace.step().await;
     }
-    let put = call.access.put_scores(&call.key(1), &pairs, rule).await?;
+    let key = call.key(1);
+    let put = call.access.put_scores(&key, &pairs, rule).await?;
+    if put.added + put.changed > 0 {
+        call.event(OF_SORTED, "zadd", &key);
+    }
     let number = if options.ch { put.added + put.changed } else { put.added };
     call.out.integer(number.cast_signed());
     Ok(())
@@ -374,7 +378,8 @@ async fn search(call: &mut Call<'_>, form: Form, may_store: bool) -> Result<(), 
         (place.member, score)
     };
     let found: Vec<Scored> = found.into_iter().map(scored).collect();
-    replace(call, at, &found).await
+    let event = if form == Form::SearchStore { "geosearchstore" } else { "georadiusstore" };
+    replace(call, at, &found, event).await
 }
 
 pub(super) async fn radius(call: &mut Call<'_>) -> Result<(), Wrong> {

@@ -4,7 +4,7 @@
 //! device are in flight together. Each has the reply that [`execute`](super::execute) would add.
 
 use super::table::find;
-use super::{numbering, watching};
+use super::{numbering, tracking, watching};
 use crate::resp::{Encoder, Request};
 use crate::server::Server;
 use crate::session::Session;
@@ -30,6 +30,11 @@ pub(crate) async fn execute_gets(
 ) -> (usize, usize) {
     let begun = server.env().now();
     session.client.note_command("get", begun);
+    for args in requests {
+        if let Some(spec) = find(b"get").filter(|spec| tracking::notes(spec, session)) {
+            tracking::remember(spec, server, session, args).await;
+        }
+    }
     let view = server.store().view(server.store().now());
     let names = requests.iter().map(|args| &args[1][..]);
     let found = view.each_string(session.db(), names, at_most).await;
@@ -52,6 +57,7 @@ pub(crate) async fn execute_gets(
             break;
         }
     }
+    view.tell_misses().await;
     server.stats().commands.add(done as u64);
     if let (Some(first), Some(spec)) = (requests.first(), spec) {
         // One entry for all, because each took the time of all.

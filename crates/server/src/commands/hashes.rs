@@ -4,11 +4,13 @@ use super::Call;
 use super::collections::{choose, scan};
 use crate::numbers::{float_argument, float_sum, integer, integer_argument};
 use crate::resp::Protocol;
-use crate::store::{Key, Kind};
+use crate::store::{Classes, Key, Kind};
 use crate::wrong::Wrong;
 use karstdb::Value;
 
 const HASH: Kind = Kind::Hash;
+/// Class of the events.
+const OF_HASHES: Classes = Classes::HASH;
 
 pub(super) async fn get(call: &mut Call<'_>) -> Result<(), Wrong> {
     let value = call.access.element(&call.key(1), HASH, &call.args[2]).await?;
@@ -83,27 +85,36 @@ async fn put_pairs(call: &mut Call<'_>, command: &str) -> Result<i64, Wrong> {
         return Err(Wrong::arity(command));
     }
     let pairs = pairs.iter().map(|[field, value]| (&field[..], &value[..]));
-    Ok(call.access.put_elements(&call.key(1), HASH, pairs).await?.cast_signed())
+    let key = call.key(1);
+    let added = call.access.put_elements(&key, HASH, pairs).await?;
+    call.event(OF_HASHES, "hset", &key);
+    Ok(added.cast_signed())
 }
 
 pub(super) async fn set_nx(call: &mut Call<'_>) -> Result<(), Wrong> {
     let key = call.key(1);
     let is_new = call.access.element(&key, HASH, &call.args[2]).await?.is_none();
     if is_new {
-        put(call, &key, &call.args[3]).await?;
+        put(call, &key, &call.args[3], "hset").await?;
     }
     call.out.integer(is_new.into());
     Ok(())
 }
 
-/// Puts the field that the second argument names.
-async fn put(call: &mut Call<'_>, key: &Key, value: &[u8]) -> Result<(), Wrong> {
+/// Puts the field that the second argument names, and tells of it.
+async fn put(call: &mut Call<'_>, key: &Key, value: &[u8], event: &'static str) -> Result<(), Wrong> {
     let pair = std::iter::once((&call.args[2][..], value));
-    call.access.put_elements(key, HASH, pair).await.map(|_| ())
+    call.access.put_elements(key, HASH, pair).await?;
+    call.event(OF_HASHES, event, key);
+    Ok(())
 }
 
 pub(super) async fn del(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let removed = call.access.delete_elements(&call.key(1), HASH, &call.args[2..]).await?;
+    let key = call.key(1);
+    let removed = call.access.delete_elements(&key, HASH, &call.args[2..]).await?;
+    if removed > 0 {
+        call.access.event_of_removal(OF_HASHES, "hdel", &key).await?;
+    }
     call.out.integer(removed.cast_signed());
     Ok(())
 }
@@ -113,7 +124,7 @@ pub(super) async fn incr_by(call: &mut Call<'_>) -> Result<(), Wrong> {
     let old = call.access.element(&key, HASH, &call.args[2]).await?;
     let old = old.map_or(Some(0), |old| integer(&old)).ok_or(Wrong::hash_not_an_integer())?;
     let sum = old.checked_add(increment).ok_or(Wrong::overflow())?;
-    put(call, &key, sum.to_string().as_bytes()).await?;
+    put(call, &key, sum.to_string().as_bytes(), "hincrby").await?;
     call.out.integer(sum);
     Ok(())
 }
@@ -127,7 +138,7 @@ pub(super) async fn incr_by_float(call: &mut Call<'_>) -> Result<(), Wrong> {
     let old = old.as_ref().map_or(&b"0"[..], |old| old);
     float_argument(old).map_err(|_| Wrong::hash_not_a_float())?;
     let sum = float_sum(old, increment)?;
-    put(call, &key, sum.as_bytes()).await?;
+    put(call, &key, sum.as_bytes(), "hincrbyfloat").await?;
     call.out.bulk(sum);
     Ok(())
 }

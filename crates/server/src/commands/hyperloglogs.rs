@@ -2,8 +2,9 @@
 
 use super::Call;
 use super::pace::Pace;
+use super::strings::change;
 use crate::hyperloglog::{BadRegisters, Registers, kept_estimate};
-use crate::store::{Key, Lifetime};
+use crate::store::Key;
 use crate::wrong::Wrong;
 
 impl From<BadRegisters> for Wrong {
@@ -30,7 +31,7 @@ pub(super) async fn add(call: &mut Call<'_>) -> Result<(), Wrong> {
         pace.step().await;
     }
     if has_changed {
-        call.access.set_string(&key, &registers.encode(), Lifetime::Keep).await?;
+        change(call, &key, &registers.encode(), "pfadd").await?;
     }
     call.out.integer(has_changed.into());
     Ok(())
@@ -56,7 +57,7 @@ pub(super) async fn count(call: &mut Call<'_>) -> Result<(), Wrong> {
 
 pub(super) async fn merge(call: &mut Call<'_>) -> Result<(), Wrong> {
     let union = union(call, 1).await?;
-    call.access.set_string(&call.key(1), &union.encode(), Lifetime::Keep).await?;
+    change(call, &call.key(1), &union.encode(), "pfadd").await?;
     call.out.ok();
     Ok(())
 }

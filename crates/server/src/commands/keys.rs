@@ -6,7 +6,7 @@ use super::table::{Id, database, target};
 use super::{Call, containers, encoding, quoted};
 use crate::numbers::integer_argument;
 use crate::pattern::Pattern;
-use crate::store::{Key, Kind, Millis};
+use crate::store::{Classes, Key, Kind, Millis};
 use crate::wrong::Wrong;
 
 pub(super) async fn del(call: &mut Call<'_>) -> Result<(), Wrong> {
@@ -21,7 +21,10 @@ pub(super) async fn del(call: &mut Call<'_>) -> Result<(), Wrong> {
             pace.steps(names.len()).await;
         }
         for key in keys {
-            deleted += i64::from(call.access.delete(&key).await?);
+            if call.access.delete(&key).await? {
+                call.event(Classes::GENERIC, "del", &key);
+                deleted += 1;
+            }
             pace.step().await;
         }
     }
@@ -107,18 +110,32 @@ async fn set_expiry(call: &mut Call<'_>, unit: i64, origin: Millis) -> Result<()
     let moment = moment.ok_or_else(|| Wrong::invalid_expire(&call.word(0)))?;
     let key = call.key(1);
     let is_set = match call.access.expiry(&key).await? {
-        Some(old) if conditions.allow(old, moment) => call.access.set_expiry(&key, Some(moment)).await?,
+        Some(old) if conditions.allow(old, moment) => expire_key(call, &key, Some(moment)).await?,
         Some(_) | None => false,
     };
     call.out.integer(is_set.into());
     Ok(())
 }
 
+/// Sets or removes the expiry of a key, and tells of it. A time that has come deletes the key.
+pub(super) async fn expire_key(call: &mut Call<'_>, key: &Key, at: Option<Millis>) -> Result<bool, Wrong> {
+    let is_there = call.access.set_expiry(key, at).await?;
+    if is_there {
+        let event = match at {
+            None => "persist",
+            Some(at) if at <= call.access.now() => "del",
+            Some(_) => "expire",
+        };
+        call.event(Classes::GENERIC, event, key);
+    }
+    Ok(is_there)
+}
+
 pub(super) async fn persist(call: &mut Call<'_>) -> Result<(), Wrong> {
     let key = call.key(1);
     let has_expiry = call.access.expiry(&key).await?.flatten().is_some();
     if has_expiry {
-        call.access.set_expiry(&key, None).await?;
+        expire_key(call, &key, None).await?;
     }
     call.out.integer(has_expiry.into());
     Ok(())
@@ -152,13 +169,20 @@ pub(super) async fn rename(call: &mut Call<'_>) -> Result<(), Wrong> {
     let (from, to) = (call.key(1), call.key(2));
     let is_there = match from == to {
         true => call.access.kind(&from).await?.is_some(),
-        false => call.access.rename(&from, &to).await?,
+        false => call.access.rename(&from, &to).await? && tell_rename(call, &from, &to),
     };
     if !is_there {
         return Err(Wrong::no_such_key());
     }
     call.out.ok();
     Ok(())
+}
+
+/// Tells of the new name of a key. Returns true.
+fn tell_rename(call: &mut Call<'_>, from: &Key, to: &Key) -> bool {
+    call.event(Classes::GENERIC, "rename_from", from);
+    call.event(Classes::GENERIC, "rename_to", to);
+    true
 }
 
 pub(super) async fn rename_nx(call: &mut Call<'_>) -> Result<(), Wrong> {
@@ -169,6 +193,7 @@ pub(super) async fn rename_nx(call: &mut Call<'_>) -> Result<(), Wrong> {
     let is_free = call.access.kind(&to).await?.is_none();
     if is_free {
         call.access.rename(&from, &to).await?;
+        tell_rename(call, &from, &to);
     }
     call.out.integer(is_free.into());
     Ok(())
@@ -184,6 +209,10 @@ pub(super) async fn move_to(call: &mut Call<'_>) -> Result<(), Wrong> {
     }
     let to = Key { db, name: from.name.clone() };
     let is_moved = call.access.kind(&to).await?.is_none() && call.access.rename(&from, &to).await?;
+    if is_moved {
+        call.event(Classes::GENERIC, "move_from", &from);
+        call.event(Classes::GENERIC, "move_to", &to);
+    }
     call.out.integer(is_moved.into());
     Ok(())
 }
@@ -214,6 +243,9 @@ pub(super) async fn copy(call: &mut Call<'_>) -> Result<(), Wrong> {
     }
     let may = replaces || call.access.kind(&to).await?.is_none();
     let is_copied = may && call.access.copy(&from, &to).await?;
+    if is_copied {
+        call.event(Classes::GENERIC, "copy_to", &to);
+    }
     call.out.integer(is_copied.into());
     Ok(())
 }

@@ -3,11 +3,14 @@
 use super::Call;
 use super::collections::{ManyPop, many_pop, pop_count};
 use crate::numbers::integer_argument;
-use crate::store::{Key, Kind, Side};
+use crate::store::{Classes, Key, Kind, Side};
 use crate::wrong::Wrong;
+use karstdb::Value;
 use std::ops::Range;
 
 const LIST: Kind = Kind::List;
+/// Class of the events.
+const OF_LISTS: Classes = Classes::LIST;
 
 pub(super) async fn left_push(call: &mut Call<'_>) -> Result<(), Wrong> {
     push(call, Side::Left).await
@@ -17,8 +20,32 @@ pub(super) async fn right_push(call: &mut Call<'_>) -> Result<(), Wrong> {
     push(call, Side::Right).await
 }
 
+/// Names of the events of a push and of a pop.
+fn events_of(side: Side) -> (&'static str, &'static str) {
+    match side {
+        Side::Left => ("lpush", "lpop"),
+        Side::Right => ("rpush", "rpop"),
+    }
+}
+
+/// Pops elements, and tells of it.
+pub(super) async fn pop_and_tell(
+    call: &mut Call<'_>,
+    key: &Key,
+    side: Side,
+    count: u64,
+) -> Result<Vec<Value>, Wrong> {
+    let values = call.access.list_pop(key, side, count).await?;
+    if !values.is_empty() {
+        call.access.event_of_removal(OF_LISTS, events_of(side).1, key).await?;
+    }
+    Ok(values)
+}
+
 async fn push(call: &mut Call<'_>, side: Side) -> Result<(), Wrong> {
-    let length = call.access.list_push(&call.key(1), side, &call.args[2..]).await?;
+    let key = call.key(1);
+    let length = call.access.list_push(&key, side, &call.args[2..]).await?;
+    call.event(OF_LISTS, events_of(side).0, &key);
     call.out.integer(length.cast_signed());
     Ok(())
 }
@@ -58,7 +85,7 @@ async fn pop(call: &mut Call<'_>, side: Side) -> Result<(), Wrong> {
         call.out.null_array();
         return Ok(());
     }
-    let values = call.access.list_pop(&key, side, count.unwrap_or(1)).await?;
+    let values = pop_and_tell(call, &key, side, count.unwrap_or(1)).await?;
     match count {
         None => call.out.optional_bulk(values.first()),
         Some(_) => {
@@ -124,6 +151,7 @@ pub(super) async fn set(call: &mut Call<'_>) -> Result<(), Wrong> {
     }
     let index = index_of(integer_argument(&call.args[2])?, length).ok_or(Wrong::index_out_of_range())?;
     call.access.list_set(&key, index, &call.args[3]).await?;
+    call.event(OF_LISTS, "lset", &key);
     call.out.ok();
     Ok(())
 }
@@ -133,6 +161,9 @@ pub(super) async fn trim(call: &mut Call<'_>) -> Result<(), Wrong> {
     let key = call.key(1);
     let length = call.access.length(&key, LIST).await?;
     call.access.list_trim(&key, range_of(start, end, length)).await?;
+    if length > 0 {
+        call.access.event_of_removal(OF_LISTS, "ltrim", &key).await?;
+    }
     call.out.ok();
     Ok(())
 }
@@ -151,6 +182,7 @@ pub(super) async fn remove(call: &mut Call<'_>) -> Result<(), Wrong> {
         let is_kept = |place: &usize| gone.binary_search(place).is_err();
         let kept: Vec<_> = (*first..values.len()).filter(is_kept).map(|place| &values[place]).collect();
         call.access.list_replace(&key, *first as u64, &kept).await?;
+        call.access.event_of_removal(OF_LISTS, "lrem", &key).await?;
     }
     call.out.count(gone.len());
     Ok(())
@@ -172,6 +204,7 @@ pub(super) async fn insert(call: &mut Call<'_>) -> Result<(), Wrong> {
     let mut moved: Vec<&[u8]> = vec![value];
     moved.extend(values[place..].iter().map(|value| &value[..]));
     call.access.list_replace(&key, place as u64, &moved).await?;
+    call.event(OF_LISTS, "linsert", &key);
     call.out.count(values.len() + 1);
     Ok(())
 }
@@ -217,6 +250,8 @@ pub(super) async fn move_between(
     }
     let values = call.access.list_pop(from, taken, 1).await?;
     call.access.list_push(to, given, &values).await?;
+    call.event(OF_LISTS, events_of(given).0, to);
+    call.access.event_of_removal(OF_LISTS, events_of(taken).1, from).await?;
     call.out.optional_bulk(values.first());
     Ok(())
 }
@@ -286,7 +321,7 @@ pub(super) async fn pop_many(call: &mut Call<'_>) -> Result<(), Wrong> {
 
 /// Pops elements of a list that exists, and replies with its key and them.
 pub(super) async fn pop_from(call: &mut Call<'_>, key: &Key, side: Side, most: u64) -> Result<(), Wrong> {
-    let values = call.access.list_pop(key, side, most).await?;
+    let values = pop_and_tell(call, key, side, most).await?;
     call.out.array(2);
     call.out.bulk(&key.name);
     call.out.array(values.len());

@@ -47,6 +47,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tips;
+mod tracking;
 mod transactions;
 mod watching;
 mod zset_algebra;
@@ -56,7 +57,7 @@ mod zsets;
 use crate::resp::{Encoder, Protocol, Request};
 use crate::server::Server;
 use crate::session::{Replies, Session};
-use crate::store::{Access, Key, Kind};
+use crate::store::{Access, Classes, Key, Kind};
 use crate::wrong::Wrong;
 pub(crate) use blocking::{Waiting, give_up, resume};
 use dispatch::run;
@@ -116,6 +117,11 @@ impl Call<'_> {
         if keys > KEYS_AT_ONCE {
             self.access.pin();
         }
+    }
+
+    /// Has the commit tell of an event of a key, if somebody wants to know.
+    pub(crate) fn event(&mut self, class: Classes, name: &'static str, key: &Key) {
+        self.access.event(class, name, key);
     }
 
     /// True if an argument is this word, in any case.
@@ -206,7 +212,7 @@ pub(crate) async fn execute_writers(
     }
     let writing = resolved.iter().filter(|(.., allowed)| allowed.is_ok());
     let keys: Vec<Key> = writing.flat_map(|(spec, args, _)| spec.keys(args, session.db())).collect();
-    let mut access = server.store().change(&keys).await;
+    let mut access = server.store().change(&keys).await.by(session.client.id);
     if access.are_awaited(&keys) {
         // Those who wait for one of the keys are served before the next command.
         drop(access);
@@ -236,6 +242,7 @@ pub(crate) async fn execute_writers(
         server.stats().commands.add(1);
         let (begun, before) = (server.env().now(), out.len());
         session.client.note_command(numbering::name_of(spec, args), begun);
+        session.caching.set(false);
         replies += 1;
         if let Err(refused) = allowed {
             reject(server, spec, args);
@@ -371,17 +378,18 @@ async fn run_and_commit(
     args: &[Vec<u8>],
     out: &mut Encoder,
 ) -> Result<(), Wrong> {
-    let mut access = match spec.flags.has(Flags::WRITE) {
+    if tracking::notes(spec, session) {
+        tracking::remember(spec, server, session, args).await;
+    }
+    let access = match spec.flags.has(Flags::WRITE) {
         false => server.store().view(server.store().now()),
         true if spec.reaches_any(args) => server.store().change_all().await,
         true => server.store().change(&spec.keys(args, session.db())).await,
     };
+    let mut access = access.by(session.client.id);
     let mut call = Call { args, session, access: &mut access, out, server };
     run(spec.id, &mut call).await?;
-    match spec.flags.has(Flags::WRITE) {
-        true => commit(server, access).await,
-        false => Ok(()),
-    }
+    commit(server, access).await
 }
 
 /// True for the words with which HTTP begins a request and a field of each request. A web page can

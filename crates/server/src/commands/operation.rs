@@ -91,7 +91,7 @@ pub(super) async fn rewrite_config(call: &mut Call<'_>) -> Result<(), Wrong> {
             true => read_whole(files, &path)?,
             false => Vec::new(),
         };
-        let defaults = Settings::new(AppendSync::default(), MAX_CLIENTS, "").values();
+        let defaults = Settings::new(AppendSync::default(), MAX_CLIENTS, "", Arc::default()).values();
         let text = rewritten(&String::from_utf8_lossy(&text), &now, &defaults, &users);
         replace(files, &path, text.as_bytes())
     };

@@ -5,6 +5,7 @@ use super::pace::Pace;
 use super::table::{Id, Keys, Spec, TABLE, find};
 use super::{
     Call, QUOTED_AT_MOST, categories, containers, details, docs, lower, operation, quoted, statistics,
+    tracking,
 };
 use crate::numbers::integer;
 use crate::pattern::Pattern;
@@ -106,7 +107,7 @@ pub(super) async fn config(call: &mut Call<'_>) -> Result<(), Wrong> {
                 call.out.bulk(value);
             }
         }
-        ("set", 4..) if call.args.len().is_multiple_of(2) => set_config(call)?,
+        ("set", 4..) if call.args.len().is_multiple_of(2) => set_config(call).await?,
         ("resetstat", 2) => {
             call.server.stats().reset();
             call.server.command_stats().reset();
@@ -180,7 +181,7 @@ fn check_fixed(name: &str, is: &str, value: &[u8]) -> Result<(), String> {
 }
 
 /// Sets all of the pairs or none.
-fn set_config(call: &mut Call<'_>) -> Result<(), Wrong> {
+async fn set_config(call: &mut Call<'_>) -> Result<(), Wrong> {
     let settings = call.server.settings();
     let pairs = || call.args[2..].chunks_exact(2).map(|pair| (lower(&pair[0]), &pair[1]));
     let failed = |name: &str, why: &str| {
@@ -212,6 +213,7 @@ fn set_config(call: &mut Call<'_>) -> Result<(), Wrong> {
             return Err(failed(&name, why.unwrap_or_default()));
         }
     }
+    tracking::shrink(call.server).await;
     call.out.ok();
     Ok(())
 }
@@ -350,6 +352,7 @@ fn of_clients(call: &Call<'_>) -> Lines {
         ("connected_clients", call.server.clients().count().to_string()),
         ("maxclients", call.server.settings().max_clients().to_string()),
         ("blocked_clients", call.server.clients().blocked().to_string()),
+        ("tracking_clients", call.server.clients().tracking().totals().clients.to_string()),
     ])
 }
 
@@ -387,7 +390,7 @@ fn of_persistence(call: &Call<'_>) -> Lines {
 
 fn of_stats(call: &Call<'_>) -> Lines {
     let (stats, pubsub) = (call.server.stats(), call.server.clients().pubsub());
-    let counts = call.server.store().counts();
+    let (counts, tracked) = (call.server.store().counts(), call.server.clients().tracking().totals());
     lines([
         ("total_connections_received", stats.connections.get().to_string()),
         ("rejected_connections", stats.rejected.get().to_string()),
@@ -399,6 +402,9 @@ fn of_stats(call: &Call<'_>) -> Lines {
         ("evicted_keys", "0".to_owned()),
         ("keyspace_hits", counts.hits().to_string()),
         ("keyspace_misses", counts.misses().to_string()),
+        ("tracking_total_keys", tracked.keys.to_string()),
+        ("tracking_total_items", tracked.items.to_string()),
+        ("tracking_total_prefixes", tracked.prefixes.to_string()),
         ("pubsub_channels", pubsub.count(Space::Channels).to_string()),
         ("pubsub_patterns", pubsub.count(Space::Patterns).to_string()),
         ("pubsubshard_channels", pubsub.count(Space::Shards).to_string()),

@@ -3,17 +3,23 @@
 use super::Call;
 use super::collections::{card_limit, choose, key_count, pop_count, scan};
 use super::pace::{KEYS_AT_ONCE, Pace};
-use crate::store::{Access, Key, Kind};
+use crate::store::{Access, Classes, Key, Kind};
 use crate::wrong::Wrong;
 use std::collections::BTreeSet;
 
 const SET: Kind = Kind::Set;
+/// Class of the events.
+const OF_SETS: Classes = Classes::SET;
 
 /// Members of a set that is computed.
 type Members = BTreeSet<Vec<u8>>;
 
 pub(super) async fn add(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let added = put(call.access, &call.key(1), call.args[2..].iter()).await?;
+    let key = call.key(1);
+    let added = put(call.access, &key, call.args[2..].iter()).await?;
+    if added > 0 {
+        call.event(OF_SETS, "sadd", &key);
+    }
     call.out.integer(added.cast_signed());
     Ok(())
 }
@@ -23,7 +29,11 @@ async fn put(access: &mut Access, key: &Key, members: impl Iterator<Item = &Vec<
 }
 
 pub(super) async fn remove(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let removed = call.access.delete_elements(&call.key(1), SET, &call.args[2..]).await?;
+    let key = call.key(1);
+    let removed = call.access.delete_elements(&key, SET, &call.args[2..]).await?;
+    if removed > 0 {
+        call.access.event_of_removal(OF_SETS, "srem", &key).await?;
+    }
     call.out.integer(removed.cast_signed());
     Ok(())
 }
@@ -62,7 +72,10 @@ pub(super) async fn move_to(call: &mut Call<'_>) -> Result<(), Wrong> {
     }
     if is_member && from != to {
         call.access.delete_elements(&from, SET, member).await?;
-        put(call.access, &to, member.iter()).await?;
+        call.access.event_of_removal(OF_SETS, "srem", &from).await?;
+        if put(call.access, &to, member.iter()).await? > 0 {
+            call.event(OF_SETS, "sadd", &to);
+        }
     }
     call.out.integer(is_member.into());
     Ok(())
@@ -78,6 +91,9 @@ pub(super) async fn pop(call: &mut Call<'_>) -> Result<(), Wrong> {
     let chosen = call.access.random_elements(&key, SET, count).await?;
     let chosen: Vec<Vec<u8>> = chosen.into_iter().map(|(member, _)| member).collect();
     call.access.delete_elements(&key, SET, &chosen).await?;
+    if !chosen.is_empty() {
+        call.access.event_of_removal(OF_SETS, "spop", &key).await?;
+    }
     match call.args.len() {
         2 => call.out.optional_bulk(chosen.first()),
         _ => {
@@ -158,8 +174,14 @@ pub(super) async fn diff_store(call: &mut Call<'_>) -> Result<(), Wrong> {
 async fn store(call: &mut Call<'_>, operation: Operation) -> Result<(), Wrong> {
     let to = call.key(1);
     let found = compute(call.access, &call.keys(2..call.args.len()), operation).await?;
-    call.access.delete(&to).await?;
+    let was_there = call.access.delete(&to).await?;
     put(call.access, &to, found.iter()).await?;
+    let event = match operation {
+        Operation::Intersection => "sinterstore",
+        Operation::Union => "sunionstore",
+        Operation::Difference => "sdiffstore",
+    };
+    call.access.event_of_store(OF_SETS, event, &to, found.len(), was_there);
     call.out.count(found.len());
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::pace::Pace;
 use super::table::sort_target;
 use super::zsets::score_argument;
 use crate::numbers::integer_argument;
-use crate::store::{Key, Kind};
+use crate::store::{Classes, Key, Kind};
 use crate::wrong::Wrong;
 use karstdb::Value;
 use std::ops::Range;
@@ -181,12 +181,13 @@ async fn tell(call: &mut Call<'_>, found: Vec<Option<Value>>) {
 
 async fn store(call: &mut Call<'_>, target: &Key, found: Vec<Option<Value>>) -> Result<(), Wrong> {
     let mut pace = Pace::default();
-    call.access.delete(target).await?;
+    let was_there = call.access.delete(target).await?;
     for values in found.chunks(AT_ONCE) {
         let values: Vec<&[u8]> = values.iter().map(|value| value.as_ref().map_or(&[][..], |it| it)).collect();
         call.access.list_push(target, crate::store::Side::Right, &values).await?;
         pace.steps(values.len()).await;
     }
+    call.access.event_of_store(Classes::LIST, "sortstore", target, found.len(), was_there);
     call.out.count(found.len());
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::Call;
 use super::pace::{KEYS_AT_ONCE, Pace};
 use crate::numbers::{float_sum, integer, integer_argument};
-use crate::store::{Key, Lifetime, Millis};
+use crate::store::{Classes, Key, Lifetime, Millis};
 use crate::wrong::Wrong;
 
 /// Maximum length of a string that APPEND and SETRANGE make, in bytes.
@@ -91,7 +91,7 @@ pub(super) async fn set(call: &mut Call<'_>) -> Result<(), Wrong> {
         Some(must) => must == call.access.kind(&key).await?.is_some(),
     };
     if may {
-        call.access.set_string(&key, &call.args[2], lifetime).await?;
+        set_and_tell(call, &key, &call.args[2], lifetime).await?;
     }
     match (returns_old, may) {
         (true, _) => call.out.optional_bulk(old),
@@ -101,11 +101,42 @@ pub(super) async fn set(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
+/// Sets a string, and tells of it.
+async fn set_and_tell(call: &mut Call<'_>, key: &Key, value: &[u8], lifetime: Lifetime) -> Result<(), Wrong> {
+    match lifetime {
+        // A time that has come deletes the key.
+        Lifetime::Until(at) if at <= call.access.now() => {
+            if call.access.delete(key).await? {
+                call.event(Classes::GENERIC, "del", key);
+            }
+            return Ok(());
+        }
+        _ => call.access.set_string(key, value, lifetime).await?,
+    }
+    call.event(Classes::STRING, "set", key);
+    if matches!(lifetime, Lifetime::Until(_)) {
+        call.event(Classes::GENERIC, "expire", key);
+    }
+    Ok(())
+}
+
+/// Changes a string and keeps its expiry, and tells of it by an event's name.
+pub(super) async fn change(
+    call: &mut Call<'_>,
+    key: &Key,
+    value: &[u8],
+    event: &'static str,
+) -> Result<(), Wrong> {
+    call.access.set_string(key, value, Lifetime::Keep).await?;
+    call.event(Classes::STRING, event, key);
+    Ok(())
+}
+
 pub(super) async fn set_nx(call: &mut Call<'_>) -> Result<(), Wrong> {
     let key = call.key(1);
     let is_new = call.access.kind(&key).await?.is_none();
     if is_new {
-        call.access.set_string(&key, &call.args[2], Lifetime::Forever).await?;
+        set_and_tell(call, &key, &call.args[2], Lifetime::Forever).await?;
     }
     call.out.integer(is_new.into());
     Ok(())
@@ -121,7 +152,7 @@ pub(super) async fn pset_ex(call: &mut Call<'_>) -> Result<(), Wrong> {
 
 async fn set_until(call: &mut Call<'_>, option: ExpiryOption, command: &str) -> Result<(), Wrong> {
     let moment = option.moment(&call.args[2], call.access.now(), command)?;
-    call.access.set_string(&call.key(1), &call.args[3], Lifetime::Until(moment)).await?;
+    set_and_tell(call, &call.key(1), &call.args[3], Lifetime::Until(moment)).await?;
     call.out.ok();
     Ok(())
 }
@@ -129,7 +160,7 @@ async fn set_until(call: &mut Call<'_>, option: ExpiryOption, command: &str) -> 
 pub(super) async fn get_set(call: &mut Call<'_>) -> Result<(), Wrong> {
     let key = call.key(1);
     let old = call.access.string(&key).await?;
-    call.access.set_string(&key, &call.args[2], Lifetime::Forever).await?;
+    set_and_tell(call, &key, &call.args[2], Lifetime::Forever).await?;
     call.out.optional_bulk(old);
     Ok(())
 }
@@ -139,6 +170,7 @@ pub(super) async fn get_del(call: &mut Call<'_>) -> Result<(), Wrong> {
     let old = call.access.string(&key).await?;
     if old.is_some() {
         call.access.delete(&key).await?;
+        call.event(Classes::GENERIC, "del", &key);
     }
     call.out.optional_bulk(old);
     Ok(())
@@ -159,7 +191,7 @@ pub(super) async fn get_ex(call: &mut Call<'_>) -> Result<(), Wrong> {
     if let (Some(expiry), true) = (expiry, value.is_some()) {
         // PERSIST of a key without expiry is no change: those who watch the key are not told.
         if expiry.is_some() || call.access.expiry(&key).await?.flatten().is_some() {
-            call.access.set_expiry(&key, expiry).await?;
+            super::keys::expire_key(call, &key, expiry).await?;
         }
     }
     call.out.optional_bulk(value);
@@ -200,7 +232,7 @@ async fn set_pairs(call: &mut Call<'_>, command: &str) -> Result<(), Wrong> {
             call.access.kinds(&keys).await?;
         }
         for (key, pair) in keys.iter().zip(pairs.chunks_exact(2)) {
-            call.access.set_string(key, &pair[1], Lifetime::Forever).await?;
+            set_and_tell(call, key, &pair[1], Lifetime::Forever).await?;
             pace.step().await;
         }
     }
@@ -230,7 +262,7 @@ pub(super) async fn append(call: &mut Call<'_>) -> Result<(), Wrong> {
         Some(old) => [&old[..], more].concat(),
         None => more.clone(),
     };
-    call.access.set_string(&key, &value, Lifetime::Keep).await?;
+    change(call, &key, &value, "append").await?;
     call.out.count(length);
     Ok(())
 }
@@ -252,7 +284,7 @@ pub(super) async fn set_range(call: &mut Call<'_>) -> Result<(), Wrong> {
         value.resize(end, 0);
     }
     value[offset..end].copy_from_slice(part);
-    call.access.set_string(&key, &value, Lifetime::Keep).await?;
+    change(call, &key, &value, "setrange").await?;
     call.out.count(value.len());
     Ok(())
 }
@@ -301,7 +333,7 @@ async fn add(call: &mut Call<'_>, increment: i64) -> Result<(), Wrong> {
         None => 0,
     };
     let sum = old.checked_add(increment).ok_or(Wrong::overflow())?;
-    call.access.set_string(&key, sum.to_string().as_bytes(), Lifetime::Keep).await?;
+    change(call, &key, sum.to_string().as_bytes(), "incrby").await?;
     call.out.integer(sum);
     Ok(())
 }
@@ -310,7 +342,7 @@ pub(super) async fn incr_by_float(call: &mut Call<'_>) -> Result<(), Wrong> {
     let key = call.key(1);
     let old = call.access.string(&key).await?;
     let sum = float_sum(old.as_ref().map_or(b"0", |old| &old[..]), &call.args[2])?;
-    call.access.set_string(&key, sum.as_bytes(), Lifetime::Keep).await?;
+    change(call, &key, sum.as_bytes(), "incrbyfloat").await?;
     call.out.bulk(sum);
     Ok(())
 }

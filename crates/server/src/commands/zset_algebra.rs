@@ -238,7 +238,12 @@ async fn reply(call: &mut Call<'_>, combination: Combination) -> Result<(), Wron
 async fn store(call: &mut Call<'_>, combination: Combination) -> Result<(), Wrong> {
     let question = Question::parse(call, combination, Use::Store).await?;
     let found = question.answer(call.access, combination).await?;
-    replace(call, 1, &found).await
+    let event = match combination {
+        Combination::Union => "zunionstore",
+        Combination::Intersection => "zinterstore",
+        Combination::Difference => "zdiffstore",
+    };
+    replace(call, 1, &found, event).await
 }
 
 pub(super) async fn union(call: &mut Call<'_>) -> Result<(), Wrong> {

@@ -2,7 +2,7 @@
 
 use super::Call;
 use super::lists::range_of;
-use super::zsets::reply_scored;
+use super::zsets::{OF_SORTED, reply_scored};
 use crate::numbers::{float_argument, integer_argument};
 use crate::store::{Access, Key, Kind, ScoreRule, Scored, Side, SortedRange};
 use crate::wrong::Wrong;
@@ -185,18 +185,24 @@ pub(super) async fn reverse_by_name(call: &mut Call<'_>) -> Result<(), Wrong> {
 pub(super) async fn store(call: &mut Call<'_>) -> Result<(), Wrong> {
     let query = Query::parse(call, Form { stores: true, ..ANY })?;
     let found = query.read(call.access, &call.key(2)).await?;
-    replace(call, 1, &found).await
+    replace(call, 1, &found, "zrangestore").await
 }
 
 /// Puts members in place of the value of any type of the key that an argument names, and replies
-/// with their number.
-pub(super) async fn replace(call: &mut Call<'_>, at: usize, members: &[Scored]) -> Result<(), Wrong> {
+/// with their number. Tells of it by an event's name.
+pub(super) async fn replace(
+    call: &mut Call<'_>,
+    at: usize,
+    members: &[Scored],
+    event: &'static str,
+) -> Result<(), Wrong> {
     let to = call.key(at);
     if members.iter().any(|(_, score)| score.is_nan()) {
         return Err(Wrong::err("resulting score is not a number (NaN)"));
     }
-    call.access.delete(&to).await?;
+    let was_there = call.access.delete(&to).await?;
     call.access.put_scores(&to, members, ScoreRule::default()).await?;
+    call.access.event_of_store(OF_SORTED, event, &to, members.len(), was_there);
     call.out.count(members.len());
     Ok(())
 }
@@ -223,7 +229,12 @@ pub(super) async fn count_names(call: &mut Call<'_>) -> Result<(), Wrong> {
 
 async fn remove(call: &mut Call<'_>, by: By) -> Result<(), Wrong> {
     let range = range_of_call(call, by)?;
-    let removed = call.access.remove_range(&call.key(1), &range).await?;
+    let key = call.key(1);
+    let removed = call.access.remove_range(&key, &range).await?;
+    if removed > 0 {
+        let event = if by == By::Name { "zremrangebylex" } else { "zremrangebyscore" };
+        call.access.event_of_removal(OF_SORTED, event, &key).await?;
+    }
     call.out.integer(removed.cast_signed());
     Ok(())
 }
@@ -241,6 +252,9 @@ pub(super) async fn remove_ranks(call: &mut Call<'_>) -> Result<(), Wrong> {
     let key = call.key(1);
     let length = call.access.length(&key, Kind::SortedSet).await?;
     let removed = call.access.remove_ranks(&key, range_of(start, stop, length)).await?;
+    if removed > 0 {
+        call.access.event_of_removal(OF_SORTED, "zremrangebyrank", &key).await?;
+    }
     call.out.integer(removed.cast_signed());
     Ok(())
 }

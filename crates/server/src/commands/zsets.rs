@@ -6,11 +6,13 @@ use super::pace::Pace;
 use super::{Call, lower};
 use crate::numbers::float_argument;
 use crate::resp::{Encoder, Protocol};
-use crate::store::{Access, Key, Kind, ScoreRule, Scored, Side, score_of};
+use crate::store::{Classes, Key, Kind, ScoreRule, Scored, Side, score_of};
 use crate::wrong::Wrong;
 use std::cmp::Ordering;
 
 const SORTED: Kind = Kind::SortedSet;
+/// Class of the events.
+pub(super) const OF_SORTED: Classes = Classes::SORTED_SET;
 
 /// Parses a score: a number that is not NaN and fits in 64 bits, or an infinity by its name.
 pub(super) fn score_argument(text: &[u8]) -> Result<f64, Wrong> {
@@ -103,7 +105,11 @@ pub(super) async fn add(call: &mut Call<'_>) -> Result<(), Wrong> {
         pairs.push((member.clone(), score_argument(score)?));
         pace.step().await;
     }
-    let put = call.access.put_scores(&call.key(1), &pairs, rule).await?;
+    let key = call.key(1);
+    let put = call.access.put_scores(&key, &pairs, rule).await?;
+    if put.added + put.changed > 0 {
+        call.event(OF_SORTED, if options.incr { "zincr" } else { "zadd" }, &key);
+    }
     match (options.incr, put.last) {
         (true, Some(score)) => call.out.double(score),
         (true, None) => call.out.null(),
@@ -118,13 +124,21 @@ pub(super) async fn add(call: &mut Call<'_>) -> Result<(), Wrong> {
 pub(super) async fn incr_by(call: &mut Call<'_>) -> Result<(), Wrong> {
     let pair = (call.args[3].clone(), score_argument(&call.args[2])?);
     let rule = ScoreRule { adds: true, ..ScoreRule::default() };
-    let put = call.access.put_scores(&call.key(1), &[pair], rule).await?;
+    let key = call.key(1);
+    let put = call.access.put_scores(&key, &[pair], rule).await?;
+    if put.added + put.changed > 0 {
+        call.event(OF_SORTED, "zincr", &key);
+    }
     put.last.into_iter().for_each(|score| call.out.double(score));
     Ok(())
 }
 
 pub(super) async fn remove(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let removed = call.access.remove_scored(&call.key(1), &call.args[2..]).await?;
+    let key = call.key(1);
+    let removed = call.access.remove_scored(&key, &call.args[2..]).await?;
+    if removed > 0 {
+        call.access.event_of_removal(OF_SORTED, "zrem", &key).await?;
+    }
     call.out.integer(removed.cast_signed());
     Ok(())
 }
@@ -191,13 +205,28 @@ pub(super) async fn pop_max(call: &mut Call<'_>) -> Result<(), Wrong> {
     pop(call, Side::Right).await
 }
 
+/// Pops members, and tells of it.
+pub(super) async fn pop_and_tell(
+    call: &mut Call<'_>,
+    key: &Key,
+    end: Side,
+    count: u64,
+) -> Result<Vec<Scored>, Wrong> {
+    let popped = call.access.pop_scored(key, end, count).await?;
+    if !popped.is_empty() {
+        let event = if end == Side::Left { "zpopmin" } else { "zpopmax" };
+        call.access.event_of_removal(OF_SORTED, event, key).await?;
+    }
+    Ok(popped)
+}
+
 async fn pop(call: &mut Call<'_>, end: Side) -> Result<(), Wrong> {
     let count = match call.args {
         [_, _] => None,
         [_, _, count] => Some(pop_count(count)?),
         _ => return Err(Wrong::syntax()),
     };
-    let popped = call.access.pop_scored(&call.key(1), end, count.unwrap_or(1)).await?;
+    let popped = pop_and_tell(call, &call.key(1), end, count.unwrap_or(1)).await?;
     match (count, popped.first()) {
         // One pair, which is not in an array of pairs.
         (None, Some((member, score))) => {
@@ -213,14 +242,14 @@ async fn pop(call: &mut Call<'_>, end: Side) -> Result<(), Wrong> {
 /// Pops up to `most` members from an end of the first of `keys` that exists. Returns the place of
 /// the key, and the members.
 async fn pop_first(
-    access: &mut Access,
+    call: &mut Call<'_>,
     keys: &[Key],
     end: Side,
     most: u64,
 ) -> Result<Option<(usize, Vec<Scored>)>, Wrong> {
     let mut pace = Pace::default();
     for (place, key) in keys.iter().enumerate() {
-        let popped = access.pop_scored(key, end, most).await?;
+        let popped = pop_and_tell(call, key, end, most).await?;
         if !popped.is_empty() {
             return Ok(Some((place, popped)));
         }
@@ -241,7 +270,7 @@ pub(super) fn end(word: &[u8]) -> Result<Side, Wrong> {
 pub(super) async fn pop_many(call: &mut Call<'_>) -> Result<(), Wrong> {
     let ManyPop { keys, end, most } = many_pop(call.args, 1, end)?;
     let keys = call.keys(keys);
-    match pop_first(call.access, &keys, end, most).await? {
+    match pop_first(call, &keys, end, most).await? {
         Some((place, popped)) => reply_popped(call.out, &call.args[2 + place], &popped),
         None => call.out.null_array(),
     }

@@ -5,6 +5,7 @@
 use super::bell::Bell;
 use super::mailbox::{Mailbox, OutputLimit};
 use super::subscriptions::{Space, Subscriptions};
+use super::tracking::Mode;
 use super::users::User;
 use crate::resp::Protocol;
 use parking_lot::Mutex;
@@ -47,6 +48,12 @@ pub(crate) struct Client {
     is_monitor: AtomicBool,
     /// Its connection waits for its next command.
     is_receiving: AtomicBool,
+    /// True once its connection is to be closed behind its replies.
+    is_leaving: AtomicBool,
+    /// Bits of a [`Mode`], which is that of no tracking before CLIENT TRACKING ON.
+    tracking: AtomicU8,
+    /// Number of the client that is told in its place; 0: none.
+    tracking_redirect: AtomicU64,
     names: Mutex<Names>,
 }
 
@@ -95,6 +102,9 @@ impl Client {
             is_resp3: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
             is_receiving: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+            tracking: AtomicU8::new(0),
+            tracking_redirect: AtomicU64::new(0),
             names: Mutex::new(names),
         }
     }
@@ -103,7 +113,7 @@ impl Client {
     /// has too much in it.
     pub(crate) fn push(&self, bytes: &[u8], limit: &OutputLimit, now: Duration) {
         let (mark, rest) = bytes.split_at(bytes.len().min(1));
-        let mark = if self.is_resp3.load(Ordering::Relaxed) { mark } else { b"*" };
+        let mark = if self.is_resp3() { mark } else { b"*" };
         self.post([mark, rest], limit, now);
     }
 
@@ -118,6 +128,38 @@ impl Client {
     /// Notes whether it sees the commands of all. Returns what was.
     pub(super) fn set_monitor(&self, is_so: bool) -> bool {
         self.is_monitor.swap(is_so, Ordering::SeqCst)
+    }
+
+    /// How it is told of changes of keys.
+    pub(crate) fn tracking(&self) -> Mode {
+        Mode(self.tracking.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn tracking_redirect(&self) -> u64 {
+        self.tracking_redirect.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_tracking(&self, mode: Mode, redirect: u64) {
+        self.tracking_redirect.store(redirect, Ordering::Relaxed);
+        self.tracking.store(mode.0, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_tracking_broken(&self) {
+        self.tracking.fetch_or(Mode::BROKEN.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_resp3(&self) -> bool {
+        self.is_resp3.load(Ordering::Relaxed)
+    }
+
+    /// Notes that its connection is to be closed behind its replies.
+    pub(crate) fn leave(&self) {
+        self.is_leaving.store(true, Ordering::SeqCst);
+    }
+
+    /// True if its connection is being ended, or is to be.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.end.is_rung() || self.is_leaving.load(Ordering::SeqCst)
     }
 
     /// Notes that its command waits.
@@ -173,8 +215,16 @@ impl Client {
     fn flags(&self) -> String {
         let is_queueing = self.queued.load(Ordering::Relaxed) >= 0;
         let is_monitor = self.is_monitor.load(Ordering::Relaxed);
-        let all =
-            [('O', is_monitor), ('P', self.is_subscribed()), ('x', is_queueing), ('b', self.is_blocked())];
+        let tracking = self.tracking();
+        let all = [
+            ('O', is_monitor),
+            ('P', self.is_subscribed()),
+            ('x', is_queueing),
+            ('b', self.is_blocked()),
+            ('t', tracking.has(Mode::ON)),
+            ('R', tracking.has(Mode::BROKEN)),
+            ('B', tracking.has(Mode::BROADCAST)),
+        ];
         let flags: String = all.iter().filter(|(_, has)| *has).map(|(flag, _)| *flag).collect();
         if flags.is_empty() { "N".to_owned() } else { flags }
     }
@@ -252,14 +302,18 @@ impl Client {
     pub(crate) fn line(&self, now: Duration) -> String {
         let names = self.names.lock();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let protocol = if self.is_resp3.load(Ordering::Relaxed) { 3 } else { 2 };
+        let protocol = if self.is_resp3() { 3 } else { 2 };
         let (input, held) = (self.input.load(Ordering::Relaxed), self.held.load(Ordering::Relaxed));
         let pushes = self.mailbox.size() as u64;
+        let redirect = match self.tracking().has(Mode::ON) {
+            true => self.tracking_redirect().cast_signed(),
+            false => -1,
+        };
         let mut line = String::new();
         let _never_fails = write!(
             line,
             "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} \
-             multi={} watch={} qbuf={input} multi-mem={held} omem={pushes} tot-mem={} cmd={} user={} redir=-1 resp={protocol} lib-name={} lib-ver={}",
+             multi={} watch={} qbuf={input} multi-mem={held} omem={pushes} tot-mem={} cmd={} user={} redir={redirect} resp={protocol} lib-name={} lib-ver={}",
             self.id,
             self.peer,
             self.local,

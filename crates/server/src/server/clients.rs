@@ -4,7 +4,9 @@
 
 use super::client::Client;
 use super::pubsub::PubSub;
+use super::tracking::Tracking;
 use super::users::User;
+use crate::store::Interests;
 use crate::until::until;
 use event_listener::Event;
 use parking_lot::Mutex;
@@ -22,6 +24,9 @@ pub(crate) struct Clients {
     /// Notified when a client leaves.
     left: Event,
     pubsub: PubSub,
+    tracking: Tracking,
+    /// The news that the server asks the store for.
+    interests: Arc<Interests>,
     /// Clients of MONITOR.
     monitors: Mutex<Vec<Arc<Client>>>,
     has_monitors: AtomicBool,
@@ -40,12 +45,18 @@ impl Drop for Connected<'_> {
             self.clients.pubsub.leave(&self.client);
         }
         self.clients.remove_monitor(&self.client);
+        self.clients.tracking.disable(&self.client, &self.clients.interests);
         self.clients.list.lock().remove(&self.client.id);
         self.clients.left.notify(usize::MAX);
     }
 }
 
 impl Clients {
+    /// No clients yet, of a server that asks the store for these news.
+    pub(super) fn new(interests: Arc<Interests>) -> Self {
+        Self { interests, ..Self::default() }
+    }
+
     /// Adds a client, unless there are `at_most` already.
     pub(crate) fn add(
         &self,
@@ -72,6 +83,11 @@ impl Clients {
     /// Clients whose connections are not being ended, by their numbers.
     pub(crate) fn all(&self) -> Vec<Arc<Client>> {
         self.list.lock().values().filter(|client| !client.end.is_rung()).cloned().collect()
+    }
+
+    /// The client of this number, unless its connection is being ended.
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<Client>> {
+        self.list.lock().get(&id).filter(|client| !client.is_leaving()).cloned()
     }
 
     /// Number of clients whose commands wait.
@@ -105,6 +121,11 @@ impl Clients {
     /// client gets no line behind the end of its monitoring.
     pub(crate) fn each_monitor(&self, each: impl FnMut(&Arc<Client>)) {
         self.monitors.lock().iter().for_each(each);
+    }
+
+    /// The clients that are told of changes of keys.
+    pub(crate) fn tracking(&self) -> &Tracking {
+        &self.tracking
     }
 
     /// The subscriptions of all clients.

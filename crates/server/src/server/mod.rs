@@ -15,6 +15,7 @@ mod integers;
 mod latency;
 mod mailbox;
 mod memory;
+mod observer;
 mod operation;
 mod pause;
 mod pubsub;
@@ -23,6 +24,7 @@ mod settings;
 mod slowlog;
 mod stats;
 mod subscriptions;
+mod tracking;
 mod users;
 
 pub(crate) use acl_log::{AclLog, Denial, Reason, Scene};
@@ -33,6 +35,7 @@ pub(crate) use command_stats::CommandStats;
 pub(crate) use forms::FormSetting;
 pub(crate) use latency::{LatencyLog, Samples};
 use memory::Memory;
+use observer::Teller;
 pub(crate) use operation::{OperationSetting, SwitchSetting};
 use pause::Pause;
 use saves::Saves;
@@ -41,6 +44,7 @@ pub(crate) use settings::Settings;
 use slowlog::SlowLog;
 pub(crate) use stats::Stats;
 pub(crate) use subscriptions::Space;
+pub(crate) use tracking::{Mode, Overlap, Post};
 #[cfg(test)]
 pub(crate) use users::COMMANDS_AT_MOST;
 pub(crate) use users::{
@@ -121,8 +125,8 @@ struct Inner {
     env: Env,
     path: PathBuf,
     store: Store,
-    settings: Settings,
-    clients: Clients,
+    settings: Arc<Settings>,
+    clients: Arc<Clients>,
     stats: Stats,
     command_stats: CommandStats,
     latency: LatencyLog,
@@ -152,7 +156,7 @@ impl ServerOptions {
     /// # Errors
     /// There is none of that name, or the value is wrong; the text says why.
     pub fn check_setting(name: &str, value: &[u8]) -> Result<(), &'static str> {
-        let settings = Settings::new(AppendSync::default(), 1, "");
+        let settings = Settings::new(AppendSync::default(), 1, "", Arc::default());
         settings.check(name, value).map_err(|why| why.unwrap_or(UNKNOWN))
     }
 }
@@ -166,14 +170,20 @@ impl Server {
     pub async fn open(path: &Path, options: &ServerOptions, env: &Env) -> karstdb::Result<Self> {
         let of_store = StoreOptions { databases: options.databases, options: options.db.clone() };
         let store = Store::open(path, &of_store, env).await?;
+        let interests = store.interests().clone();
+        let settings =
+            Settings::new(options.append_sync, options.max_clients, &options.password, interests.clone());
+        let (settings, clients) = (Arc::new(settings), Arc::new(Clients::new(interests.clone())));
+        let (told, limits) = (clients.clone(), settings.clone());
+        store.observe(Teller { clients: told, settings: limits, interests, env: env.clone() });
         let run_id = [env.random_seed(), env.random_seed(), env.random_seed()];
         let run_id = format!("{:016x}{:016x}{:08x}", run_id[0], run_id[1], run_id[2] as u32);
         let server = Self(Arc::new(Inner {
             env: env.clone(),
             path: path.to_owned(),
             store,
-            settings: Settings::new(options.append_sync, options.max_clients, &options.password),
-            clients: Clients::default(),
+            settings,
+            clients,
             stats: Stats::default(),
             command_stats: CommandStats::default(),
             latency: LatencyLog::default(),

@@ -7,8 +7,9 @@ use super::mailbox::OutputLimit;
 use super::operation::{OperationSetting, OperationSettings, SwitchSetting};
 use crate::numbers::integer_within;
 use crate::resp::Limits;
-use crate::store::Durability;
+use crate::store::{Classes, Durability, Interests};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -51,12 +52,15 @@ pub(crate) struct Settings {
     pubsub_limit: Mutex<OutputLimit>,
     slower_than: AtomicI64,
     slow_log_length: AtomicU64,
+    tracked_keys: AtomicU64,
     forms: Forms,
     operation: OperationSettings,
+    /// Where `notify-keyspace-events` is.
+    interests: Arc<Interests>,
 }
 
 /// Settings that CONFIG SET changes, by Redis' names; others that CONFIG GET knows are fixed.
-const CHANGEABLE: [&str; 8] = [
+const CHANGEABLE: [&str; 10] = [
     "appendfsync",
     "maxclients",
     "requirepass",
@@ -65,6 +69,8 @@ const CHANGEABLE: [&str; 8] = [
     "client-output-buffer-limit",
     "slowlog-log-slower-than",
     "slowlog-max-len",
+    "notify-keyspace-events",
+    "tracking-table-max-keys",
 ];
 
 /// Maximum of `maxclients`, which is in its error text.
@@ -73,13 +79,20 @@ const CLIENTS_AT_MOST: i64 = u32::MAX as i64;
 const SLOWER_THAN: i64 = 10_000;
 /// Default of `slowlog-max-len`.
 const SLOW_LOG_LENGTH: u64 = 128;
+/// Default of `tracking-table-max-keys`.
+const TRACKED_KEYS: u64 = 1_000_000;
 /// Minimum of a size in bytes, which is in its error text.
 const MEBIBYTE: u64 = 1 << 20;
 /// Maximum of a size in bytes, which is in its error text.
 const SIZE_AT_MOST: u64 = i64::MAX as u64;
 
 impl Settings {
-    pub(crate) fn new(append_sync: AppendSync, max_clients: usize, password: &str) -> Self {
+    pub(crate) fn new(
+        append_sync: AppendSync,
+        max_clients: usize,
+        password: &str,
+        interests: Arc<Interests>,
+    ) -> Self {
         let limits = Limits::default();
         Self {
             append_sync: AtomicU8::new(append_sync as u8),
@@ -90,8 +103,10 @@ impl Settings {
             pubsub_limit: Mutex::default(),
             slower_than: AtomicI64::new(SLOWER_THAN),
             slow_log_length: AtomicU64::new(SLOW_LOG_LENGTH),
+            tracked_keys: AtomicU64::new(TRACKED_KEYS),
             forms: Forms::default(),
             operation: OperationSettings::default(),
+            interests,
         }
     }
 
@@ -139,6 +154,11 @@ impl Settings {
         usize::try_from(self.slow_log_length.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
+    /// Maximum number of keys whose readers are noted for client-side caching; 0: no limit.
+    pub(crate) fn tracked_keys(&self) -> usize {
+        usize::try_from(self.tracked_keys.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
     /// Settings of the forms that OBJECT ENCODING names.
     pub(crate) fn forms(&self) -> &Forms {
         &self.forms
@@ -167,6 +187,8 @@ impl Settings {
             "slowlog-log-slower-than" => self.slower_than.load(Ordering::Relaxed).to_string(),
             "slowlog-max-len" => self.slow_log_length().to_string(),
             "maxclients" => self.max_clients().to_string(),
+            "tracking-table-max-keys" => self.tracked_keys().to_string(),
+            "notify-keyspace-events" => self.interests.classes().to_string(),
             "requirepass" => String::from_utf8_lossy(&self.password.lock()).into_owned(),
             "proto-max-bulk-len" => limits.argument.to_string(),
             "client-output-buffer-limit" => {
@@ -233,10 +255,20 @@ impl Settings {
                 }
                 Ok(())
             }
-            "slowlog-max-len" => {
+            "slowlog-max-len" | "tracking-table-max-keys" => {
                 let wrong = "argument must be between 0 and 9223372036854775807 inclusive";
                 let number = integer_within(value, 0, i64::MAX, wrong)?;
-                store(&self.slow_log_length, number.cast_unsigned())
+                let is_of_log = name == "slowlog-max-len";
+                let to = if is_of_log { &self.slow_log_length } else { &self.tracked_keys };
+                store(to, number.cast_unsigned())
+            }
+            "notify-keyspace-events" => {
+                let wrong = "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.";
+                let classes = Classes::parse(value).ok_or(Some(wrong))?;
+                if does {
+                    self.interests.set_classes(classes);
+                }
+                Ok(())
             }
             "proto-max-bulk-len" => memory(&self.argument_at_most),
             "client-query-buffer-limit" => memory(&self.request_at_most),
@@ -327,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_wrong_value_changes_nothing() {
-        let settings = Settings::new(AppendSync::Always, 10, "");
+        let settings = Settings::new(AppendSync::Always, 10, "", Arc::default());
         assert!(settings.set("maxclients", b"0").is_err());
         assert!(settings.set("appendfsync", b"sometimes").is_err());
         assert_eq!(settings.set("nothing", b"1"), Err(None));

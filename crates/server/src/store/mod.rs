@@ -20,6 +20,7 @@ mod counts;
 mod cursors;
 mod databases;
 mod dead;
+mod events;
 mod layout;
 mod locks;
 mod maintain;
@@ -29,6 +30,7 @@ mod tests;
 mod waiters;
 
 pub(crate) use access::{Access, Lifetime, ScoreRule, Scored, Side, SortedRange, score_of};
+pub(crate) use events::{Classes, Interests, KeyEvent, News, Observer};
 pub(crate) use waiters::{Served, Waiter};
 
 use crate::wrong::Wrong;
@@ -37,6 +39,7 @@ use cursors::Cursors;
 use databases::Databases;
 use dead::{Dead, DeadElements};
 use event_listener::Event;
+use events::Observed;
 use karstdb::io::Env;
 use karstdb::{Associative, ColumnFamily, Db, Error, ErrorKind, Options, merge_operator};
 use locks::{Counters, Locks};
@@ -120,6 +123,7 @@ struct Inner {
     numbers: Numbers,
     locks: Locks,
     waiters: Waiters,
+    observed: Observed,
     counts: Counts,
     dead: Arc<Dead>,
     /// Positions of open cursors.
@@ -195,6 +199,7 @@ impl Store {
             numbers,
             locks: Locks::new(),
             waiters: Waiters::default(),
+            observed: Observed::default(),
             counts: Counts::default(),
             dead,
             cursors: Mutex::default(),
@@ -232,6 +237,16 @@ impl Store {
     /// Returns the counts of lookups and of expired keys.
     pub(crate) fn counts(&self) -> &Counts {
         &self.0.counts
+    }
+
+    /// Returns the news that commits tell the observer.
+    pub(crate) fn interests(&self) -> &Arc<Interests> {
+        &self.0.observed.interests
+    }
+
+    /// Has commits tell an observer of what they have done. Called once.
+    pub(crate) fn observe(&self, observer: impl Observer + 'static) {
+        let _is_first = self.0.observed.observer.set(Box::new(observer));
     }
 
     /// Returns the time of the environment's clock.

@@ -117,6 +117,7 @@ impl Access {
     ///
     /// [`Store::change_all`]: super::super::Store::change_all
     pub(crate) async fn flush(&mut self, db: u16) -> Result<(), Wrong> {
+        self.changes()?.is_flush = true;
         if self.size(db) == 0 {
             return Ok(());
         }

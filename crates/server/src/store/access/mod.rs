@@ -12,6 +12,7 @@
 //!   records.
 
 mod collections;
+mod events;
 mod keys;
 mod lists;
 mod scan;
@@ -25,11 +26,13 @@ pub(crate) use zsets::{ScoreRule, Scored, SortedRange, score_of};
 
 use super::databases::{Database, Mapping};
 use super::dead::DeadVersion;
+use super::events::{Classes, KeyEvent, News};
 use super::layout::{self, Body, Collection, Head, stored_key};
 use super::locks::Guards;
 use super::{Durability, Key, Kind, Millis, Served, Store, Waiter};
 use crate::wrong::Wrong;
 use karstdb::{ColumnFamily, ReadOptions, Value, WriteBatchWithIndex, WriteOptions};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,6 +58,10 @@ pub(crate) struct Access {
     changes: Option<Changes>,
     /// Hash of the last key that a view has looked for: a command that looks twice is counted once.
     counted: AtomicU64,
+    /// Number of the client whose commands it carries out; 0: none.
+    writer: u64,
+    /// Events of lookups of a view.
+    misses: Mutex<Vec<KeyEvent>>,
 }
 
 /// Writes that are not committed, and what they change beside the database.
@@ -67,8 +74,12 @@ struct Changes {
     /// Databases that lost all their keys, by their number and what they were.
     flushed: Vec<(u16, Arc<Database>)>,
     swapped: bool,
-    /// Number of expired keys that were removed.
-    expired: u64,
+    /// True if FLUSHALL or FLUSHDB has run, also where there was nothing to remove.
+    is_flush: bool,
+    /// Expired keys that were removed.
+    expired: Vec<Key>,
+    /// Events that the commit tells the observer.
+    events: Vec<KeyEvent>,
     /// The earliest expiry that was set.
     due: Millis,
     /// The waiters that the commits so far have signalled.
@@ -85,7 +96,9 @@ impl Changes {
         self.touched.clear();
         self.dead.clear();
         self.flushed.clear();
-        (self.swapped, self.expired, self.due) = (false, 0, Millis::MAX);
+        self.expired.clear();
+        self.events.clear();
+        (self.swapped, self.is_flush, self.due) = (false, false, Millis::MAX);
     }
 }
 
@@ -104,7 +117,9 @@ impl Access {
             dead: Vec::new(),
             flushed: Vec::new(),
             swapped: false,
-            expired: 0,
+            is_flush: false,
+            expired: Vec::new(),
+            events: Vec::new(),
             due: Millis::MAX,
             served: Served::default(),
             _guards: guards,
@@ -120,6 +135,8 @@ impl Access {
             newest: ReadOptions::new(),
             changes,
             counted: AtomicU64::new(0),
+            writer: 0,
+            misses: Mutex::default(),
         }
     }
 
@@ -203,7 +220,10 @@ impl Access {
     }
 
     async fn try_commit(&mut self, durability: Durability) -> karstdb::Result<()> {
-        let Some(changes) = &mut self.changes else { return Ok(()) };
+        let Some(changes) = &mut self.changes else {
+            self.tell_misses().await;
+            return Ok(());
+        };
         let inner = &self.store.0;
         let is_flushed = |base: u16| changes.flushed.iter().any(|(_, database)| database.base == base);
         for (&base, &keys) in changes.growth.iter().filter(|(base, keys)| **keys != 0 && !is_flushed(**base))
@@ -220,6 +240,9 @@ impl Access {
             changes.batch.put_cf(&inner.server, layout::BASES, bases)?;
         }
         if changes.batch.is_empty() {
+            // A command may have events although it changes nothing, such as LTRIM of a whole list.
+            let (events, is_flush) = (&changes.events[..], changes.is_flush);
+            inner.observed.tell(News { events, is_flush, writer: self.writer, ..News::default() }).await;
             changes.clear();
             return Ok(());
         }
@@ -257,10 +280,17 @@ impl Access {
             inner.locks.touch(key);
         }
         changes.served.add(inner.waiters.signal(&changes.touched));
-        inner.counts.note_expired(changes.expired);
+        inner.counts.note_expired(changes.expired.len() as u64);
         if changes.due < Millis::MAX {
             self.store.due_at(changes.due);
         }
+        let news = News {
+            events: &changes.events,
+            changed: [&changes.touched, &changes.expired],
+            is_flush: changes.is_flush || remapped,
+            writer: self.writer,
+        };
+        inner.observed.tell(news).await;
         changes.clear();
         Ok(())
     }
@@ -388,6 +418,9 @@ impl Access {
             let hash = hasher.finish() | 1;
             if self.counted.swap(hash, Ordering::Relaxed) != hash {
                 self.store.0.counts.note_lookup(is_there);
+                if !is_there {
+                    self.note_miss(key);
+                }
             }
         }
     }
@@ -413,7 +446,8 @@ impl Access {
                 // It was absent before, so no watch of it is touched.
                 self.unlink(key, &record.head)?;
                 self.bury(&record.head)?;
-                self.changes()?.expired += 1;
+                self.changes()?.expired.push(key.clone());
+                self.event(Classes::EXPIRED, "expired", key);
                 Ok(None)
             }
             record => Ok(record),
@@ -444,6 +478,7 @@ impl Access {
         }
         if before.is_none() {
             *changes.growth.entry(base).or_default() += 1;
+            self.event(Classes::NEW, "new", key);
         }
         self.touch(key)
     }

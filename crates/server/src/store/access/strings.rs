@@ -48,10 +48,18 @@ impl Access {
     ) -> Vec<Result<Option<Value>, Wrong>> {
         let base = self.base(db);
         let stored: Vec<Bytes> = names.map(|name| stored_key(base, name)).collect();
+        let note_miss = |stored: &Bytes| {
+            if let Some((_, name)) = stored.split_first_chunk::<2>() {
+                self.note_miss(&Key { db, name: name.to_vec() });
+            }
+        };
         let values = self.records_within(&stored, at_most as u64).await;
         let string = |(key, value): (&Bytes, karstdb::Result<Option<Value>>)| {
             let record = self.live_record(key, value?)?;
             self.store.0.counts.note_lookup(record.is_some());
+            if record.is_none() {
+                note_miss(key);
+            }
             Ok(expect(record, Kind::String)?.and_then(text))
         };
         stored.iter().zip(values).take_while(|(_, value)| !is_beyond(value)).map(string).collect()
