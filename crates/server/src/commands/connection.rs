@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Version of Redis whose commands and replies are meant, in HELLO and INFO.
-pub(super) const REDIS_VERSION: &str = "7.2.4";
+pub(super) const REDIS_VERSION: &str = "7.4.2";
 
 pub(super) async fn ping(call: &mut Call<'_>) -> Result<(), Wrong> {
     let is_subscribed = call.session.client.is_subscribed() && call.session.protocol() == Protocol::Two;
@@ -305,6 +305,12 @@ fn kill(call: &mut Call<'_>) -> Result<(), Wrong> {
                 let id = integer(value).filter(|id| *id > 0);
                 let id = id.ok_or(Wrong::err("client-id should be greater than 0"))?;
                 chosen.retain(|client| client.id as i64 == id);
+            }
+            "maxage" => {
+                let age = integer(value).filter(|age| *age > 0);
+                let age = age.ok_or(Wrong::err("maxage is not an integer or out of range"))?;
+                let now = call.server.env().now();
+                chosen.retain(|client| client.age(now).as_secs() >= age.unsigned_abs());
             }
             "addr" => chosen.retain(|client| address(client) == *value),
             "laddr" => chosen.retain(|client| client.local.to_string().as_bytes() == value),

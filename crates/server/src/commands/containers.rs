@@ -38,7 +38,7 @@ const CLIENT: &[Sub] = &[
         "kill",
         -3,
         "<ip:port>|<option> <value> [...]",
-        "Close connections: ADDR, LADDR, ID, TYPE, USER, SKIPME.",
+        "Close connections: ADDR, LADDR, ID, TYPE, USER, MAXAGE, SKIPME.",
     ),
     ("list", -2, "[TYPE (normal|pubsub) | ID <id> [...]]", "Return information about connections."),
     ("no-evict", 3, "(ON|OFF)", "Accepted; no connection is evicted."),

@@ -1,5 +1,6 @@
 //! Handlers by the numbers of their commands.
 
+use super::field_expiry;
 use super::table::{Id, for_each_command};
 use super::watching;
 use super::{

@@ -38,7 +38,13 @@ pub(super) async fn dump(call: &mut Call<'_>) -> Result<(), Wrong> {
         return Ok(());
     };
     let mut writer = match kind {
-        Kind::Hash => write_elements(call, &key, kind, Type::Hash).await?,
+        Kind::Hash => match write_hash(call, &key).await? {
+            Some(writer) => writer,
+            None => {
+                call.out.null();
+                return Ok(());
+            }
+        },
         Kind::List => write_list(call, &key).await?,
         Kind::Set => write_elements(call, &key, kind, Type::Set).await?,
         Kind::SortedSet => write_elements(call, &key, kind, Type::SortedSet).await?,
@@ -62,6 +68,34 @@ async fn write_list(call: &Call<'_>, key: &Key) -> Result<Writer, Wrong> {
         pace.step().await;
     }
     Ok(writer)
+}
+
+/// Writes a hash; `None` if all of its fields have expired.
+async fn write_hash(call: &Call<'_>, key: &Key) -> Result<Option<Writer>, Wrong> {
+    if !call.access.fields_expire(key).await? {
+        return write_elements(call, key, Kind::Hash, Type::Hash).await.map(Some);
+    }
+    let (fields, mut pace) = (call.access.all_fields(key).await?, Pace::default());
+    let count = fields.len() as u64;
+    if count == 0 {
+        return Ok(None);
+    }
+    let earliest = fields.iter().filter_map(|(_, (_, expiry))| *expiry).min();
+    let mut writer = match earliest {
+        None => Writer::new(Type::Hash, count),
+        Some(earliest) => Writer::of_fields(count, earliest),
+    };
+    for (name, (value, expiry)) in &fields {
+        match earliest {
+            None => {
+                writer.string(name);
+                writer.string(value);
+            }
+            Some(earliest) => writer.field(name, value, *expiry, earliest),
+        }
+        pace.step().await;
+    }
+    Ok(Some(writer))
 }
 
 async fn write_elements(call: &Call<'_>, key: &Key, kind: Kind, of: Type) -> Result<Writer, Wrong> {
@@ -140,9 +174,11 @@ pub(super) async fn restore(call: &mut Call<'_>) -> Result<(), Wrong> {
     }
     check(body).await?;
     let was_there = call.access.delete(&key).await?;
-    let lives = expiry.is_none_or(|at| at > now);
+    let mut lives = expiry.is_none_or(|at| at > now);
     if lives {
         write(call, &key, body, expiry).await?;
+        // All fields of a hash may have expired.
+        lives = call.access.kind(&key).await?.is_some();
     }
     call.access.event_of_store(Classes::GENERIC, "restore", &key, lives.into(), was_there);
     call.out.ok();
@@ -155,6 +191,15 @@ async fn check(body: &[u8]) -> Result<(), Wrong> {
     let mut bytes = 0;
     let (mut reader, mut pace) = (Reader::new(body).map_err(bad_format)?, Pace::default());
     let (has_scores, mut is_score) = (reader.of() == Type::SortedSet, false);
+    let too_many = || Wrong::err("the value has more elements than can be written at once");
+    while reader.of() == Type::ExpiringHash {
+        let Some(field) = reader.next_field().map_err(bad_format)? else { return Ok(()) };
+        bytes += field.name.len() + field.value.len() + 2 * BYTES_OF_WRITE;
+        if bytes > WRITES_AT_MOST {
+            return Err(too_many());
+        }
+        pace.step().await;
+    }
     while let Some(part) = reader.next().map_err(bad_format)? {
         if has_scores && is_score {
             score(&part)?;
@@ -162,7 +207,7 @@ async fn check(body: &[u8]) -> Result<(), Wrong> {
         is_score = !is_score;
         bytes += part.len() + BYTES_OF_WRITE;
         if bytes > WRITES_AT_MOST {
-            return Err(Wrong::err("the value has more elements than can be written at once"));
+            return Err(too_many());
         }
         pace.step().await;
     }
@@ -185,7 +230,16 @@ async fn write(call: &mut Call<'_>, key: &Key, body: &[u8], expiry: Option<Milli
         return access.set_string(key, &text, lifetime).await;
     }
     let mut pace = Pace::default();
-    loop {
+    while of == Type::ExpiringHash {
+        let Some(field) = reader.next_field().map_err(bad_format)? else { break };
+        let lifetime = field.expiry.map_or(Lifetime::Forever, Lifetime::Until);
+        if field.expiry.is_none_or(|at| at > access.now()) {
+            let pair = std::iter::once((&field.name[..], &field.value[..]));
+            access.put_elements_for(key, Kind::Hash, pair, lifetime).await?;
+        }
+        pace.step().await;
+    }
+    while of != Type::ExpiringHash {
         let (mut parts, mut bytes) = (Vec::new(), 0);
         // Pairs are not torn.
         while parts.len() < ELEMENTS_AT_ONCE && bytes < BYTES_AT_ONCE || parts.len() % 2 == 1 {

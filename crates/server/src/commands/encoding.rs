@@ -28,7 +28,11 @@ pub(super) fn of_string(value: &[u8]) -> &'static str {
 /// The name for a hash.
 pub(super) async fn of_hash(call: &Call<'_>, key: &Key) -> Result<&'static str, Wrong> {
     let is_packed = is_packed(call, key, Kind::Hash, FormSetting::HashEntries, FormSetting::HashValue);
-    Ok(if is_packed.await? { "listpack" } else { "hashtable" })
+    Ok(match is_packed.await? {
+        true if call.access.fields_expire(key).await? => "listpackex",
+        true => "listpack",
+        false => "hashtable",
+    })
 }
 
 /// The name for a sorted set.

@@ -4,13 +4,13 @@ use super::Call;
 use super::collections::{choose, scan};
 use crate::numbers::{float_argument, float_sum, integer, integer_argument};
 use crate::resp::Protocol;
-use crate::store::{Classes, Key, Kind};
+use crate::store::{Classes, Key, Kind, Lifetime};
 use crate::wrong::Wrong;
 use karstdb::Value;
 
-const HASH: Kind = Kind::Hash;
+pub(super) const HASH: Kind = Kind::Hash;
 /// Class of the events.
-const OF_HASHES: Classes = Classes::HASH;
+pub(super) const OF_HASHES: Classes = Classes::HASH;
 
 pub(super) async fn get(call: &mut Call<'_>) -> Result<(), Wrong> {
     let value = call.access.element(&call.key(1), HASH, &call.args[2]).await?;
@@ -101,10 +101,10 @@ pub(super) async fn set_nx(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Puts the field that the second argument names, and tells of it.
+/// Puts the field that the second argument names with the expiry that it has, and tells of it.
 async fn put(call: &mut Call<'_>, key: &Key, value: &[u8], event: &'static str) -> Result<(), Wrong> {
     let pair = std::iter::once((&call.args[2][..], value));
-    call.access.put_elements(key, HASH, pair).await?;
+    call.access.put_elements_for(key, HASH, pair, Lifetime::Keep).await?;
     call.event(OF_HASHES, event, key);
     Ok(())
 }

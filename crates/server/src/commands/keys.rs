@@ -62,9 +62,9 @@ pub(super) async fn pexpire_at(call: &mut Call<'_>) -> Result<(), Wrong> {
     set_expiry(call, 1, 0).await
 }
 
-/// Conditions of the EXPIRE family.
+/// Conditions of the EXPIRE and HEXPIRE families.
 #[derive(Default)]
-struct Conditions {
+pub(super) struct Conditions {
     nx: bool,
     xx: bool,
     gt: bool,
@@ -72,7 +72,7 @@ struct Conditions {
 }
 
 impl Conditions {
-    fn parse(words: &[Vec<u8>]) -> Result<Self, Wrong> {
+    pub(super) fn parse(words: &[Vec<u8>]) -> Result<Self, Wrong> {
         let mut of = Self::default();
         for word in words {
             match &*super::lower(word) {
@@ -93,7 +93,7 @@ impl Conditions {
     }
 
     /// Returns true if an expiry may be set in place of `old`. No expiry is later than any.
-    fn allow(&self, old: Option<Millis>, new: Millis) -> bool {
+    pub(super) fn allow(&self, old: Option<Millis>, new: Millis) -> bool {
         let is_later = old.is_some_and(|old| new > old);
         let is_earlier = old.is_none_or(|old| new < old);
         !(self.nx && old.is_some()

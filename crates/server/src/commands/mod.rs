@@ -25,6 +25,7 @@ mod docs;
 mod dump;
 mod encoding;
 mod exec;
+mod field_expiry;
 mod geo;
 mod gets;
 mod hashes;

@@ -11,7 +11,7 @@ pub(super) const STRING_AT_MOST: u64 = 512 << 20;
 
 /// Units and origins of the expiry that an option gives.
 #[derive(Clone, Copy)]
-enum ExpiryOption {
+pub(super) enum ExpiryOption {
     Seconds,
     Millis,
     AtSeconds,
@@ -19,7 +19,7 @@ enum ExpiryOption {
 }
 
 impl ExpiryOption {
-    fn from_word(word: &str) -> Option<Self> {
+    pub(super) fn from_word(word: &str) -> Option<Self> {
         Some(match word {
             "ex" => Self::Seconds,
             "px" => Self::Millis,
@@ -30,7 +30,7 @@ impl ExpiryOption {
     }
 
     /// The moment that an argument says.
-    fn moment(self, argument: &[u8], now: Millis, command: &str) -> Result<Millis, Wrong> {
+    pub(super) fn moment(self, argument: &[u8], now: Millis, command: &str) -> Result<Millis, Wrong> {
         let number = integer_argument(argument)?;
         let (unit, origin) = match self {
             Self::Seconds => (1000, now),

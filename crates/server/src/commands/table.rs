@@ -326,19 +326,31 @@ macro_rules! for_each_command {
             // Hashes.
             HDel "hdel" -3 (WRITE FAST) ONE => hashes::del;
             HExists "hexists" 3 (READONLY FAST) ONE => hashes::exists;
+            HExpire "hexpire" -6 (WRITE DENY_OOM FAST) ONE => field_expiry::expire;
+            HExpireAt "hexpireat" -6 (WRITE DENY_OOM FAST) ONE => field_expiry::expire_at;
+            HExpireTime "hexpiretime" -5 (READONLY FAST) ONE => field_expiry::expire_time;
             HGet "hget" 3 (READONLY FAST) ONE => hashes::get;
             HGetAll "hgetall" 2 (READONLY) ONE => hashes::get_all;
+            HGetDel "hgetdel" -5 (WRITE FAST) ONE => field_expiry::get_del;
+            HGetEx "hgetex" -5 (WRITE FAST) ONE => field_expiry::get_ex;
             HIncrBy "hincrby" 4 (WRITE DENY_OOM FAST) ONE => hashes::incr_by;
             HIncrByFloat "hincrbyfloat" 4 (WRITE DENY_OOM FAST) ONE => hashes::incr_by_float;
             HKeys "hkeys" 2 (READONLY) ONE => hashes::keys;
             HLen "hlen" 2 (READONLY FAST) ONE => hashes::length;
             HMGet "hmget" -3 (READONLY FAST) ONE => hashes::mget;
             HMSet "hmset" -4 (WRITE DENY_OOM FAST) ONE => hashes::mset;
+            HPersist "hpersist" -5 (WRITE FAST) ONE => field_expiry::persist;
+            HPExpire "hpexpire" -6 (WRITE DENY_OOM FAST) ONE => field_expiry::pexpire;
+            HPExpireAt "hpexpireat" -6 (WRITE DENY_OOM FAST) ONE => field_expiry::pexpire_at;
+            HPExpireTime "hpexpiretime" -5 (READONLY FAST) ONE => field_expiry::pexpire_time;
+            HPTtl "hpttl" -5 (READONLY FAST) ONE => field_expiry::pttl;
             HRandField "hrandfield" -2 (READONLY) ONE => hashes::random_field;
             HScan "hscan" -3 (READONLY) ONE => hashes::scan_fields;
             HSet "hset" -4 (WRITE DENY_OOM FAST) ONE => hashes::set;
+            HSetEx "hsetex" -6 (WRITE DENY_OOM FAST) ONE => field_expiry::set_ex;
             HSetNx "hsetnx" 4 (WRITE DENY_OOM FAST) ONE => hashes::set_nx;
             HStrLen "hstrlen" 3 (READONLY FAST) ONE => hashes::str_len;
+            HTtl "httl" -5 (READONLY FAST) ONE => field_expiry::ttl;
             HVals "hvals" 2 (READONLY) ONE => hashes::values;
 
             // Sets.

@@ -5,9 +5,10 @@ use super::pace::Pace;
 use super::table::{Flags, Id, Spec};
 use super::{Call, QUOTED_AT_MOST, quoted};
 use crate::numbers::integer;
-use crate::server::{Mode, Overlap, Post, Server};
+use crate::server::{Client, Mode, Overlap, Post, Server};
 use crate::session::Session;
 use crate::wrong::Wrong;
+use std::sync::Arc;
 
 /// Returns true if the keys of a command that begins are to be noted. CLIENT CACHING ends with it,
 /// or with the transaction that it begins or is in.
@@ -29,8 +30,8 @@ pub(super) async fn remember(spec: &Spec, server: &Server, session: &Session, ar
     }
 }
 
-fn post(server: &Server) -> Post<'_> {
-    Post { clients: server.clients(), limit: server.settings().pubsub_limit(), now: server.env().now() }
+fn post(server: &Server) -> Post {
+    Post { limit: server.settings().pubsub_limit(), now: server.env().now() }
 }
 
 /// Forgets keys until they are no more than the setting says.
@@ -45,7 +46,7 @@ pub(super) async fn shrink(server: &Server) {
 #[derive(Default)]
 struct Options {
     mode: Mode,
-    redirect: u64,
+    redirect: Option<Arc<Client>>,
     prefixes: Vec<Vec<u8>>,
 }
 
@@ -55,7 +56,7 @@ impl Options {
         while at < call.args.len() {
             let (mode, value) = (options.mode, call.args.get(at + 1));
             match (&*call.word(at), value) {
-                ("redirect", Some(_)) if options.redirect > 0 => {
+                ("redirect", Some(_)) if options.redirect.is_some() => {
                     return Err(Wrong::err("A client can only redirect to a single other client"));
                 }
                 ("redirect", Some(id)) => {
@@ -63,7 +64,7 @@ impl Options {
                     let target = u64::try_from(id).ok().and_then(|id| call.server.clients().find(id));
                     let target =
                         target.ok_or(Wrong::err("The client ID you want redirect to does not exist"))?;
-                    (options.redirect, at) = (target.id, at + 1);
+                    (options.redirect, at) = (Some(target), at + 1);
                 }
                 ("prefix", Some(prefix)) => {
                     options.prefixes.push(prefix.clone());

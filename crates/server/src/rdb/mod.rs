@@ -4,9 +4,9 @@
 //! In: the elements of a value, or the bytes of a client. Out: bytes, or elements. Decoders accept
 //! any bytes; no allocation follows an announced length. Nothing here needs a module outside.
 //!
-//! Read: strings, lists, sets, hashes and sorted sets in all encodings that Redis 4 to 7.2 writes,
+//! Read: strings, lists, sets, hashes and sorted sets in all encodings that Redis 4 to 7.4 writes,
 //! so also those that pack a small collection into one string. Written: the encodings without
-//! packing, which every version reads.
+//! packing, which every version reads; a hash with expiries of fields is read by Redis 7.4.
 
 mod checksum;
 mod lzf;
@@ -17,12 +17,16 @@ pub(crate) use checksum::Checksum;
 use packed::{Form, Packed};
 use std::borrow::Cow;
 
-/// Latest version of RDB files that is read (Redis 7.2).
-const VERSION_READ: u16 = 11;
+/// Latest version of RDB files that is read (Redis 7.4).
+const VERSION_READ: u16 = 12;
 /// Version that is written: the one of Redis 7.0, so that it reads what is written here.
 const VERSION_WRITTEN: u16 = 10;
+/// Version that is written with expiries of fields: the one of Redis 7.4.
+const VERSION_OF_FIELDS: u16 = 12;
 /// Bytes of version and checksum.
 const FOOTER: usize = 10;
+/// First byte of a hash with expiries of fields.
+const METADATA: u8 = 24;
 /// Maximum number of bytes of one value that its compressed strings have in all.
 const EXPANDED_AT_MOST: usize = 512 << 20;
 
@@ -41,6 +45,8 @@ pub(crate) enum Type {
     Set,
     /// Fields, each with its value behind it.
     Hash,
+    /// Fields with expiries, by [`Reader::next_field`].
+    ExpiringHash,
     /// Members, each with its score behind it, as text.
     SortedSet,
 }
@@ -61,22 +67,42 @@ pub(crate) fn split_footer(payload: &[u8]) -> Result<(&[u8], &[u8], u64)> {
 }
 
 /// A payload that is written.
-pub(crate) struct Writer(Vec<u8>);
+pub(crate) struct Writer(Vec<u8>, u16);
 
 impl Writer {
     /// Begins a value of `elements` elements: of a hash and a sorted set, pairs.
     pub(crate) fn new(of: Type, elements: u64) -> Self {
-        let mut writer = Self(vec![match of {
+        let start = vec![match of {
             Type::String => 0,
             Type::List => 1,
             Type::Set => 2,
             Type::Hash => 4,
             Type::SortedSet => 5,
-        }]);
+            Type::ExpiringHash => METADATA,
+        }];
+        let mut writer = Self(start, VERSION_WRITTEN);
         if of != Type::String {
             writer.length(elements);
         }
         writer
+    }
+
+    /// Begins a hash of `fields` fields, of which at least one has an expiry, and none an earlier
+    /// one.
+    pub(crate) fn of_fields(fields: u64, earliest: i64) -> Self {
+        let mut writer = Self(vec![METADATA], VERSION_OF_FIELDS);
+        writer.0.extend(earliest.to_le_bytes());
+        writer.length(fields);
+        writer
+    }
+
+    /// Adds a field with its value and its expiry.
+    pub(crate) fn field(&mut self, field: &[u8], value: &[u8], expiry: Option<i64>, earliest: i64) {
+        // 0 is no expiry, and 1 the earliest one.
+        let relative = expiry.map_or(0, |at| at.abs_diff(earliest).saturating_add(1));
+        self.length(relative);
+        self.string(field);
+        self.string(value);
     }
 
     fn length(&mut self, length: u64) {
@@ -122,7 +148,7 @@ impl Writer {
 
     /// Adds the version. The caller sums the bytes, and adds the sum by [`seal`](Self::seal).
     pub(crate) fn end(&mut self) -> &[u8] {
-        self.0.extend(VERSION_WRITTEN.to_le_bytes());
+        self.0.extend(self.1.to_le_bytes());
         &self.0
     }
 
@@ -194,6 +220,15 @@ impl<'a> Bytes<'a> {
     }
 }
 
+/// A field of a hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Field<'a> {
+    pub(crate) name: Cow<'a, [u8]>,
+    pub(crate) value: Cow<'a, [u8]>,
+    /// Milliseconds since 1970.
+    pub(crate) expiry: Option<i64>,
+}
+
 /// The elements of a value, one after the other.
 pub(crate) struct Reader<'a> {
     bytes: Bytes<'a>,
@@ -220,6 +255,8 @@ enum Layout {
     Packed(Form),
     /// Packed strings and plain ones, each behind its kind.
     Nodes,
+    /// Expiries, 0 or relative to the earliest one, each with field and value behind it.
+    Fields { earliest: i64 },
 }
 
 impl<'a> Reader<'a> {
@@ -243,12 +280,26 @@ impl<'a> Reader<'a> {
             17 => (Type::SortedSet, packed(Form::ListPack), true),
             18 => (Type::List, Layout::Nodes, false),
             20 => (Type::Set, packed(Form::ListPack), true),
+            METADATA => {
+                let earliest = i64::from_le_bytes(bytes.array()?);
+                (Type::ExpiringHash, Layout::Fields { earliest }, false)
+            }
+            25 => {
+                // The earliest expiry is among those of the fields too.
+                bytes.array::<8>()?;
+                (Type::ExpiringHash, packed(Form::ListPack), true)
+            }
             _ => return Err(BadPayload),
         };
         let left = if is_one { 1 } else { bytes.length()? };
         let has_pairs =
             matches!(layout, Layout::Scores { .. }) || of == Type::Hash && layout == Layout::Strings;
-        let left = if has_pairs { left.checked_mul(2).ok_or(BadPayload)? } else { left };
+        let parts = match layout {
+            Layout::Fields { .. } => 3,
+            _ if has_pairs => 2,
+            _ => 1,
+        };
+        let left = left.checked_mul(parts).ok_or(BadPayload)?;
         Ok(Self { bytes, of, layout, left, node: None, count: 0, room: EXPANDED_AT_MOST })
     }
 
@@ -257,14 +308,44 @@ impl<'a> Reader<'a> {
         self.of
     }
 
+    /// Returns the next field of an [`ExpiringHash`](Type::ExpiringHash) with its value and its
+    /// expiry; `None` at the end.
+    pub(crate) fn next_field(&mut self) -> Result<Option<Field<'a>>> {
+        let Some(first) = self.next()? else { return Ok(None) };
+        let mut part = || self.next()?.ok_or(BadPayload);
+        let (second, third) = (part()?, part()?);
+        let number = |text: &[u8]| {
+            let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok());
+            number.ok_or(BadPayload)
+        };
+        let (name, value, expiry) = match self.layout {
+            Layout::Fields { earliest } => {
+                let at = |number: u64| {
+                    earliest.checked_add_unsigned(number - 1).filter(|at| *at >= 0).ok_or(BadPayload)
+                };
+                let relative = Some(number(&first)?).filter(|number| *number > 0);
+                (second, third, relative.map(at).transpose()?)
+            }
+            _ => {
+                let at = Some(number(&third)?).filter(|number| *number > 0);
+                (first, second, at.map(|at| i64::try_from(at).map_err(|_| BadPayload)).transpose()?)
+            }
+        };
+        Ok(Some(Field { name, value, expiry }))
+    }
+
     /// Returns the next element; `None` at the end, which is behind one element at least, behind a
-    /// whole pair, and at the end of the bytes.
+    /// whole pair or field, and at the end of the bytes.
     pub(crate) fn next(&mut self) -> Result<Option<Cow<'a, [u8]>>> {
         let element = self.element()?;
-        let has_pairs = matches!(self.of, Type::Hash | Type::SortedSet);
+        let parts = match self.of {
+            Type::Hash | Type::SortedSet => 2,
+            Type::ExpiringHash => 3,
+            Type::String | Type::List | Type::Set => 1,
+        };
         match element {
             Some(_) => self.count += 1,
-            None if self.count == 0 || has_pairs && self.count % 2 == 1 || !self.bytes.0.is_empty() => {
+            None if self.count == 0 || !self.count.is_multiple_of(parts) || !self.bytes.0.is_empty() => {
                 return Err(BadPayload);
             }
             None => {}
@@ -289,7 +370,11 @@ impl<'a> Reader<'a> {
                 Layout::Scores { is_binary } if self.left.is_multiple_of(2) => {
                     return self.score(is_binary).map(Some);
                 }
-                Layout::Scores { .. } => return self.string().map(Some),
+                Layout::Fields { .. } if self.left % 3 == 2 => {
+                    let relative = self.bytes.length()?;
+                    return Ok(Some(Cow::Owned(relative.to_string().into_bytes())));
+                }
+                Layout::Scores { .. } | Layout::Fields { .. } => return self.string().map(Some),
                 Layout::Packed(form) => self.node = Some(Packed::new(form, self.string()?)?),
                 Layout::Nodes => match self.bytes.length()? {
                     1 => return self.string().map(Some),

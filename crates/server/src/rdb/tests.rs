@@ -39,6 +39,58 @@ fn written(of: Type, parts: &[Vec<u8>]) -> Vec<u8> {
     writer.seal(sum)
 }
 
+type Owned = (Vec<u8>, Vec<u8>, Option<i64>);
+
+fn fields(body: &[u8]) -> Result<Vec<Owned>> {
+    let mut reader = Reader::new(body)?;
+    let mut found = Vec::new();
+    while let Some(Field { name, value, expiry }) = reader.next_field()? {
+        found.push((name.into_owned(), value.into_owned(), expiry));
+    }
+    Ok(found)
+}
+
+#[test]
+fn expiries_of_fields_come_back() {
+    let all: [Owned; 3] = [
+        (b"a".into(), b"1".into(), Some(1_000_000)),
+        (b"b".into(), b"".into(), None),
+        (b"cc".into(), b"xyz".into(), Some(1_000_300)),
+    ];
+    let mut writer = Writer::of_fields(3, 1_000_000);
+    all.iter().for_each(|(name, value, expiry)| writer.field(name, value, *expiry, 1_000_000));
+    let sum = sum_of(writer.end());
+    let payload = writer.seal(sum);
+    let (body, _, _) = split_footer(&payload).unwrap();
+    assert_eq!(fields(body).unwrap(), all);
+    for length in 0..body.len() {
+        assert!(Reader::new(&body[..length]).is_err() || fields(&body[..length]).is_err(), "{length}");
+    }
+    assert!(fields(&[body, b"x"].concat()).is_err());
+    // A relative expiry before 1970 or behind the last moment.
+    for earliest in [i64::MIN, i64::MAX] {
+        let mut writer = Writer::of_fields(1, earliest);
+        writer.field(b"a", b"1", Some(0), 1);
+        assert!(fields(&writer.0).is_err());
+    }
+}
+
+#[test]
+fn packed_fields_with_expiries_are_read() {
+    // f with an expiry, g without one.
+    let packed = "1f0000000600816602817602f440420f000000000009816702817702".to_owned() + "0001ff";
+    let body = bytes_of(&format!("1940420f00000000001f{packed}"));
+    let expected: [Owned; 2] =
+        [(b"f".into(), b"v".into(), Some(1_000_000)), (b"g".into(), b"w".into(), None)];
+    assert_eq!(fields(&body).unwrap(), expected);
+    for place in 0..body.len() {
+        let mut damaged = body.clone();
+        damaged[place] ^= 0xff;
+        // Any bytes are accepted or refused.
+        let _is_read = Reader::new(&damaged).is_ok() && fields(&damaged).is_ok();
+    }
+}
+
 #[test]
 fn payloads_of_redis_are_read() {
     let z = "z".repeat(100);

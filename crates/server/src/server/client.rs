@@ -5,7 +5,6 @@
 use super::bell::Bell;
 use super::mailbox::{Mailbox, OutputLimit};
 use super::subscriptions::{Space, Subscriptions};
-use super::tracking::Mode;
 use super::users::User;
 use crate::resp::Protocol;
 use parking_lot::Mutex;
@@ -55,6 +54,32 @@ pub(crate) struct Client {
     /// Number of the client that is told in its place; 0: none.
     tracking_redirect: AtomicU64,
     names: Mutex<Names>,
+}
+
+/// Properties of a tracking client, as bits of its [`Client`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mode(u8);
+
+impl Mode {
+    pub(crate) const ON: Self = Self(1);
+    /// It is told of all keys with its prefixes, read or not.
+    pub(crate) const BROADCAST: Self = Self(2);
+    /// Only reads behind CLIENT CACHING YES are noted.
+    pub(crate) const OPT_IN: Self = Self(4);
+    /// Reads behind CLIENT CACHING NO are not noted.
+    pub(crate) const OPT_OUT: Self = Self(8);
+    /// It is not told of its own writes.
+    pub(crate) const NO_LOOP: Self = Self(16);
+    /// The client that it redirects to has gone.
+    pub(crate) const BROKEN: Self = Self(32);
+
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) const fn has(self, part: Self) -> bool {
+        self.0 & part.0 != 0
+    }
 }
 
 /// Its command does not wait.
@@ -297,6 +322,11 @@ impl Client {
         }
     }
 
+    /// Time since it connected.
+    pub(crate) fn age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.since)
+    }
+
     /// Its line in CLIENT LIST, in Redis' form, without the line break. Of Redis' sizes of buffers
     /// there are those that are kept.
     pub(crate) fn line(&self, now: Duration) -> String {
@@ -318,7 +348,7 @@ impl Client {
             self.peer,
             self.local,
             text(&names.name),
-            now.saturating_sub(self.since).as_secs(),
+            self.age(now).as_secs(),
             now.as_nanos().saturating_sub(self.last_seen.load(Ordering::Relaxed).into()) / 1_000_000_000,
             self.flags(),
             self.db.load(Ordering::Relaxed),

@@ -44,6 +44,7 @@ impl Drop for Connected<'_> {
         if self.client.is_subscribed() {
             self.clients.pubsub.leave(&self.client);
         }
+        self.client.leave();
         self.clients.remove_monitor(&self.client);
         self.clients.tracking.disable(&self.client, &self.clients.interests);
         self.clients.list.lock().remove(&self.client.id);

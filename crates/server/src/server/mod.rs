@@ -29,7 +29,7 @@ mod users;
 
 pub(crate) use acl_log::{AclLog, Denial, Reason, Scene};
 pub(crate) use bell::Bell;
-pub(crate) use client::Client;
+pub(crate) use client::{Client, Mode};
 pub(crate) use clients::Clients;
 pub(crate) use command_stats::CommandStats;
 pub(crate) use forms::FormSetting;
@@ -44,7 +44,7 @@ pub(crate) use settings::Settings;
 use slowlog::SlowLog;
 pub(crate) use stats::Stats;
 pub(crate) use subscriptions::Space;
-pub(crate) use tracking::{Mode, Overlap, Post};
+pub(crate) use tracking::{Overlap, Post};
 #[cfg(test)]
 pub(crate) use users::COMMANDS_AT_MOST;
 pub(crate) use users::{

@@ -38,7 +38,7 @@ impl Observer for Teller {
         Box::pin(async move {
             if news.is_flush || news.changed.iter().any(|keys| !keys.is_empty()) {
                 let (limit, now) = (self.settings.pubsub_limit(), self.env.now());
-                self.clients.tracking().tell(&news, Post { clients: &self.clients, limit, now });
+                self.clients.tracking().tell(&news, Post { limit, now });
             }
             for event in news.events {
                 self.publish(event).await;

@@ -10,11 +10,10 @@
 //!
 //! Names are those of all databases, as in Redis: a client that is told of a name drops it in each.
 //!
-//! Lock order: the registry, the list of clients, a mailbox. The registry is locked for one key or
+//! Lock order: the registry, a mailbox. The registry is locked for one key or
 //! one commit.
 
-use super::client::Client;
-use super::clients::Clients;
+use super::client::{Client, Mode};
 use super::mailbox::OutputLimit;
 use crate::resp::{Encoder, Protocol};
 use crate::store::{Interests, News};
@@ -28,32 +27,6 @@ use std::time::Duration;
 const NAMES_AT_MOST: usize = 256 << 20;
 /// Channel of invalidations for clients with RESP2.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
-
-/// Properties of a tracking client, as bits of its [`Client`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mode(pub(super) u8);
-
-impl Mode {
-    pub(crate) const ON: Self = Self(1);
-    /// It is told of all keys with its prefixes, read or not.
-    pub(crate) const BROADCAST: Self = Self(2);
-    /// Only reads behind CLIENT CACHING YES are noted.
-    pub(crate) const OPT_IN: Self = Self(4);
-    /// Reads behind CLIENT CACHING NO are not noted.
-    pub(crate) const OPT_OUT: Self = Self(8);
-    /// It is not told of its own writes.
-    pub(crate) const NO_LOOP: Self = Self(16);
-    /// The client that it redirects to has gone.
-    pub(crate) const BROKEN: Self = Self(32);
-
-    pub(crate) const fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    pub(crate) const fn has(self, part: Self) -> bool {
-        self.0 & part.0 != 0
-    }
-}
 
 /// Numbers of tracking clients.
 type Ids = BTreeSet<u64>;
@@ -77,6 +50,8 @@ struct Registry {
 #[derive(Debug)]
 struct Tracker {
     client: Arc<Client>,
+    /// The client that is told in its place.
+    target: Option<Arc<Client>>,
     prefixes: BTreeSet<Arc<[u8]>>,
 }
 
@@ -89,10 +64,9 @@ pub(crate) struct TrackingTotals {
     pub(crate) prefixes: usize,
 }
 
-/// What clients are told through.
+/// Limits of mailboxes, and the environment's monotonic time.
 #[derive(Clone, Copy)]
-pub(crate) struct Post<'a> {
-    pub(crate) clients: &'a Clients,
+pub(crate) struct Post {
     pub(crate) limit: OutputLimit,
     pub(crate) now: Duration,
 }
@@ -116,7 +90,7 @@ impl Tracking {
         &self,
         client: &Arc<Client>,
         mode: Mode,
-        redirect: u64,
+        target: Option<Arc<Client>>,
         prefixes: &[Vec<u8>],
         interests: &Interests,
     ) -> Result<(), Overlap> {
@@ -140,8 +114,8 @@ impl Tracking {
         for prefix in &all {
             registry.prefixes.entry(prefix.clone()).or_default().insert(client.id);
         }
-        registry.clients.insert(client.id, Tracker { client: client.clone(), prefixes: all });
-        client.set_tracking(mode.and(Mode::ON), redirect);
+        client.set_tracking(mode.and(Mode::ON), target.as_ref().map_or(0, |target| target.id));
+        registry.clients.insert(client.id, Tracker { client: client.clone(), target, prefixes: all });
         interests.set_changes(true);
         Ok(())
     }
@@ -187,7 +161,7 @@ impl Tracking {
 
     /// Notes that a client is about to read a key. If there are more than `at_most` keys then,
     /// another one is forgotten, and its clients are told as if it had changed; 0: no limit.
-    pub(crate) fn remember(&self, client: &Client, name: &[u8], at_most: usize, post: Post<'_>) {
+    pub(crate) fn remember(&self, client: &Client, name: &[u8], at_most: usize, post: Post) {
         let mut registry = self.0.lock();
         let Registry { clients, readers, bytes, items, .. } = &mut *registry;
         match readers.get_mut(name) {
@@ -210,13 +184,13 @@ impl Tracking {
     }
 
     /// Forgets a key if there are more than `at_most`. Returns true if there may be more to forget.
-    pub(crate) fn shrink(&self, at_most: usize, post: Post<'_>) -> bool {
+    pub(crate) fn shrink(&self, at_most: usize, post: Post) -> bool {
         let mut registry = self.0.lock();
         registry.is_beyond(at_most) && registry.forget_behind(&[], post)
     }
 
     /// Tells clients of a commit.
-    pub(super) fn tell(&self, news: &News<'_>, post: Post<'_>) {
+    pub(super) fn tell(&self, news: &News<'_>, post: Post) {
         let mut registry = self.0.lock();
         if registry.clients.is_empty() {
             return;
@@ -251,7 +225,7 @@ impl Registry {
 
     /// Forgets the key behind one in the order of their names, or the first one. Returns false if
     /// there is none.
-    fn forget_behind(&mut self, name: &[u8], post: Post<'_>) -> bool {
+    fn forget_behind(&mut self, name: &[u8], post: Post) -> bool {
         let behind = (Bound::Excluded(name), Bound::Unbounded);
         let next = self.readers.range::<[u8], _>(behind).next().or_else(|| self.readers.first_key_value());
         let next = next.map(|(next, _)| next.clone());
@@ -262,7 +236,7 @@ impl Registry {
     }
 
     /// Tells the readers of a key that was written by a client, and forgets them.
-    fn forget(&mut self, name: &[u8], writer: u64, post: Post<'_>) {
+    fn forget(&mut self, name: &[u8], writer: u64, post: Post) {
         let Some((_, ids)) = self.readers.remove_entry(name) else { return };
         (self.bytes, self.items) = (self.bytes - name.len(), self.items - ids.len());
         let told = ids.iter().filter_map(|id| self.clients.get(id));
@@ -279,23 +253,20 @@ impl Tracker {
     }
 
     /// Tells it, or the client that it redirects to, that names have changed; `None`: all.
-    fn invalidate(&self, names: Option<&[&[u8]]>, post: Post<'_>) {
-        let redirect = self.client.tracking_redirect();
-        let target = match redirect {
-            0 => self.client.clone(),
-            id => match post.clients.find(id) {
-                Some(target) => target,
-                None => return self.tell_broken(post),
-            },
+    fn invalidate(&self, names: Option<&[&[u8]]>, post: Post) {
+        let target = match &self.target {
+            Some(target) if target.is_leaving() => return self.tell_broken(post),
+            Some(target) => target,
+            None => &self.client,
         };
-        let mut out = match (target.is_resp3(), redirect) {
+        let mut out = match (target.is_resp3(), &self.target) {
             (true, _) => {
                 let mut out = Encoder::new(Protocol::Three);
                 out.push(2);
                 out.bulk("invalidate");
                 out
             }
-            (false, 1..) if target.is_subscribed() => {
+            (false, Some(_)) if target.is_subscribed() => {
                 let mut out = Encoder::new(Protocol::Two);
                 out.array(3);
                 out.bulk("message");
@@ -315,7 +286,7 @@ impl Tracker {
     }
 
     /// Tells it that the client that it redirects to has gone.
-    fn tell_broken(&self, post: Post<'_>) {
+    fn tell_broken(&self, post: Post) {
         self.client.set_tracking_broken();
         if self.client.is_resp3() {
             let mut out = Encoder::new(Protocol::Three);
@@ -334,41 +305,42 @@ mod tests {
     use crate::store::Key;
     use std::net::SocketAddr;
 
+    #[derive(Default)]
     struct World {
-        clients: Clients,
+        tracking: Tracking,
         interests: Interests,
+        /// Number of the last client.
+        last: std::cell::Cell<u64>,
     }
 
     impl World {
-        fn post(&self) -> Post<'_> {
-            Post { clients: &self.clients, limit: OutputLimit::default(), now: Duration::ZERO }
+        fn post(&self) -> Post {
+            Post { limit: OutputLimit::default(), now: Duration::ZERO }
         }
 
         fn client(&self) -> Arc<Client> {
             let address = SocketAddr::from(([127, 0, 0, 1], 1));
-            let connected =
-                self.clients.add(address, address, Users::new(b"").default(), Duration::ZERO, 100).unwrap();
-            connected.client.note_protocol(Protocol::Three);
-            // Stays on the list, as that of a connection that goes on.
-            let client = connected.client.clone();
-            std::mem::forget(connected);
-            client
+            self.last.set(self.last.get() + 1);
+            let user = Users::new(b"").default().clone();
+            let client = Client::new(self.last.get(), address, address, user, Duration::ZERO);
+            client.note_protocol(Protocol::Three);
+            Arc::new(client)
         }
 
         fn enable(&self, client: &Arc<Client>, mode: Mode, prefixes: &[&str]) -> Result<(), Overlap> {
             let prefixes: Vec<_> = prefixes.iter().map(|prefix| prefix.as_bytes().to_vec()).collect();
-            self.clients.tracking().enable(client, mode, 0, &prefixes, &self.interests)
+            self.tracking.enable(client, mode, None, &prefixes, &self.interests)
         }
 
         fn read(&self, client: &Client, name: &str, at_most: usize) {
-            self.clients.tracking().remember(client, name.as_bytes(), at_most, self.post());
+            self.tracking.remember(client, name.as_bytes(), at_most, self.post());
         }
 
         fn write(&self, names: &[&str], writer: u64) {
             let keys: Vec<Key> =
                 names.iter().map(|name| Key { db: 0, name: name.as_bytes().to_vec() }).collect();
             let news = News { changed: [&keys, &[]], writer, ..News::default() };
-            self.clients.tracking().tell(&news, self.post());
+            self.tracking.tell(&news, self.post());
         }
     }
 
@@ -377,13 +349,9 @@ mod tests {
         text.replace(">2 $10 invalidate ", "!")
     }
 
-    fn world() -> World {
-        World { clients: Clients::default(), interests: Interests::default() }
-    }
-
     #[test]
     fn readers_are_told_once() {
-        let world = world();
+        let world = World::default();
         let (one, other) = (world.client(), world.client());
         world.enable(&one, Mode::default(), &[]).unwrap();
         world.enable(&other, Mode::NO_LOOP, &[]).unwrap();
@@ -391,50 +359,50 @@ mod tests {
             world.read(client, "a", 0);
             world.read(client, "a", 0);
         }
-        let totals = world.clients.tracking().totals();
+        let totals = world.tracking.totals();
         assert_eq!(totals, TrackingTotals { clients: 2, keys: 1, items: 2, prefixes: 0 });
         world.write(&["b", "a", "a"], other.id);
         world.write(&["a"], one.id);
         assert_eq!((&*mail(&one), &*mail(&other)), ("!*1 $1 a ", ""));
-        world.clients.tracking().disable(&one, &world.interests);
-        world.clients.tracking().disable(&other, &world.interests);
-        assert_eq!(world.clients.tracking().totals().clients, 0);
+        world.tracking.disable(&one, &world.interests);
+        world.tracking.disable(&other, &world.interests);
+        assert_eq!(world.tracking.totals().clients, 0);
     }
 
     #[test]
     fn the_number_of_keys_is_bounded() {
-        let world = world();
+        let world = World::default();
         let client = world.client();
         world.enable(&client, Mode::default(), &[]).unwrap();
         for name in ["a", "b", "c", "d"] {
             world.read(&client, name, 2);
         }
-        assert_eq!(world.clients.tracking().totals().keys, 2);
+        assert_eq!(world.tracking.totals().keys, 2);
         assert_eq!(mail(&client), "!*1 $1 a !*1 $1 b ");
-        while world.clients.tracking().shrink(1, world.post()) {}
-        assert_eq!((world.clients.tracking().totals().keys, &*mail(&client)), (1, "!*1 $1 c "));
+        while world.tracking.shrink(1, world.post()) {}
+        assert_eq!((world.tracking.totals().keys, &*mail(&client)), (1, "!*1 $1 c "));
     }
 
     #[test]
     fn readers_that_have_left_are_forgotten() {
-        let world = world();
+        let world = World::default();
         let stays = world.client();
         world.enable(&stays, Mode::default(), &[]).unwrap();
         for _ in 0..50 {
             let leaves = world.client();
             world.enable(&leaves, Mode::default(), &[]).unwrap();
             world.read(&leaves, "a", 0);
-            world.clients.tracking().disable(&leaves, &world.interests);
+            world.tracking.disable(&leaves, &world.interests);
         }
         world.read(&stays, "a", 0);
-        assert!(world.clients.tracking().totals().items <= 6);
+        assert!(world.tracking.totals().items <= 6);
         world.write(&["a"], 0);
-        assert_eq!((&*mail(&stays), world.clients.tracking().totals().items), ("!*1 $1 a ", 0));
+        assert_eq!((&*mail(&stays), world.tracking.totals().items), ("!*1 $1 a ", 0));
     }
 
     #[test]
     fn prefixes_do_not_overlap() {
-        let world = world();
+        let world = World::default();
         let client = world.client();
         let overlap = |given: &str, other: &str, is_old| {
             Err(Overlap { given: given.into(), other: other.into(), is_old })
@@ -447,6 +415,6 @@ mod tests {
         enable(&["ac"]).unwrap();
         world.write(&["abx", "x", "ab", "b"], 0);
         assert_eq!(mail(&client), "!*2 $2 ab $3 abx !*1 $1 b ");
-        assert_eq!(world.clients.tracking().totals().prefixes, 3);
+        assert_eq!(world.tracking.totals().prefixes, 3);
     }
 }

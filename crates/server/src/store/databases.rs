@@ -8,6 +8,7 @@
 //! can be seen, and the new mapping into place afterwards; a view that finds the snapshot reads
 //! there. So no reader sees the keys of such a commit in the wrong database.
 
+use super::Key;
 use super::layout::{BASES, SERVER, bases_value, corrupt, counter, size_key, split_bases};
 use karstdb::io::{report, yield_now};
 use karstdb::{ColumnFamily, Db, ErrorKind, ReadOptions, Result, WriteOptions};
@@ -62,6 +63,12 @@ impl Mapping {
     /// Returns the options of reads of the last state, if another mapping is to come or has come.
     pub(super) fn last(&self) -> Option<&ReadOptions> {
         self.0.last.get()
+    }
+
+    /// Returns the key with a name of a base; `None` if the base is no database's.
+    pub(super) fn key_of(&self, base: u16, name: &[u8]) -> Option<Key> {
+        let db = self.iter().position(|database| database.base == base)?;
+        Some(Key { db: u16::try_from(db).ok()?, name: name.to_vec() })
     }
 
     /// Returns true if both are handles of one mapping.

@@ -1,14 +1,14 @@
 //! Dead versions: collections that were deleted, and whose elements are still in the family
-//! `elements`. A compaction filter drops the elements.
+//! `elements`, and entries of their fields in `fields`. A compaction filter drops both.
 //!
 //! In: versions with the sequence number of a moment after their death. Out: the filter for
-//! compactions, and the versions to forget after a compaction of the whole family.
+//! compactions, and the versions to forget after a compaction of both whole families.
 //!
 //! Invariant: filters drop entries that snapshots see too, so a version is filtered only once no
 //! snapshot from before its death is left. Readers of a collection therefore take a snapshot before
 //! they read its key.
 
-use super::layout::version_of;
+use super::layout::version_at;
 use karstdb::compaction_filter::{
     CompactionFilter, CompactionFilterFactory, FilterContext, FilterDecision, FilterInput,
 };
@@ -127,10 +127,10 @@ impl Dead {
     }
 
     /// Makes a filter of the versions that are dropped from now on.
-    fn filter(&self) -> DeadFilter {
+    fn filter(&self, offset: usize) -> DeadFilter {
         let state = self.state.lock();
         let sets = state.compacted.iter().chain(&state.fresh).cloned().collect();
-        DeadFilter { sets, _made: state.filters.clone() }
+        DeadFilter { sets, offset, _made: state.filters.clone() }
     }
 }
 
@@ -152,9 +152,13 @@ impl State {
     }
 }
 
-/// Makes the filters of the family `elements`.
+/// Makes the filters of a family.
 #[derive(Debug)]
-pub(super) struct DeadElements(pub(super) Arc<Dead>);
+pub(super) struct DeadElements {
+    pub(super) dead: Arc<Dead>,
+    /// Offset of the version in the family's keys.
+    pub(super) offset: usize,
+}
 
 impl CompactionFilterFactory for DeadElements {
     fn name(&self) -> &str {
@@ -163,7 +167,7 @@ impl CompactionFilterFactory for DeadElements {
 
     fn create(&self, _: &FilterContext) -> Option<Box<dyn CompactionFilter>> {
         // One without versions too, because it tells that its compaction runs.
-        Some(Box::new(self.0.filter()))
+        Some(Box::new(self.dead.filter(self.offset)))
     }
 }
 
@@ -171,6 +175,7 @@ impl CompactionFilterFactory for DeadElements {
 #[derive(Debug)]
 struct DeadFilter {
     sets: Sets,
+    offset: usize,
     /// Counts it; see [`Compacted::is_filtered_by_fewer`].
     _made: Arc<()>,
 }
@@ -182,7 +187,7 @@ impl CompactionFilter for DeadFilter {
 
     fn filter(&self, _: u32, key: &[u8], _: FilterInput<'_>) -> FilterDecision {
         let is_dead = |version| self.sets.iter().any(|set| set.contains(&version));
-        match version_of(key).is_some_and(is_dead) {
+        match version_at(key, self.offset).is_some_and(is_dead) {
             true => FilterDecision::Remove,
             false => FilterDecision::Keep,
         }
@@ -202,7 +207,7 @@ mod tests {
     }
 
     fn filtered(dead: &Dead) -> Vec<u64> {
-        let mut all: Vec<u64> = dead.filter().sets.iter().flat_map(|set| set.iter().copied()).collect();
+        let mut all: Vec<u64> = dead.filter(0).sets.iter().flat_map(|set| set.iter().copied()).collect();
         all.sort_unstable();
         all
     }
@@ -227,10 +232,10 @@ mod tests {
     #[test]
     fn a_compaction_waits_for_filters_of_before() {
         let dead = Dead::default();
-        let older = dead.filter();
+        let older = dead.filter(0);
         dead.load([of(1)].into_iter());
         let compacted = dead.begin();
-        let newer = dead.filter();
+        let newer = dead.filter(0);
         assert!(compacted.is_filtered_by_fewer());
         drop(older);
         assert!(!compacted.is_filtered_by_fewer());
@@ -241,6 +246,6 @@ mod tests {
     fn the_sets_are_few() {
         let dead = Dead::default();
         (0..1000).for_each(|version| dead.load([of(version)].into_iter()));
-        assert!(dead.filter().sets.len() <= 11 && filtered(&dead).len() == 1000);
+        assert!(dead.filter(0).sets.len() <= 11 && filtered(&dead).len() == 1000);
     }
 }

@@ -18,6 +18,8 @@ pub(super) type Bytes = SmallVec<[u8; 64]>;
 pub(super) const ELEMENTS: &str = "elements";
 /// Family of the keys with an expiry, in the order of their expiry.
 pub(super) const EXPIRIES: &str = "expiries";
+/// Family of the fields of hashes with an expiry, in the order of their expiry.
+pub(super) const FIELDS: &str = "fields";
 /// Family of the store's own records.
 pub(super) const SERVER: &str = "server";
 
@@ -34,13 +36,20 @@ pub(super) const SIZE: &[u8] = b"size:";
 /// Beginning of the records of dead versions; the version follows.
 pub(super) const DEAD: &[u8] = b"dead:";
 
+/// Beginning of the records of the names of hashes whose fields may expire; the version follows.
+pub(super) const NAMED: &[u8] = b"name:";
+
 /// Bits of a version below its base.
 pub(super) const NUMBER_BITS: u32 = 48;
 
 const KIND: u8 = 0x0f;
 const HAS_EXPIRY: u8 = 0x80;
+/// Mark of a hash whose fields may have expiries.
+const FIELDS_EXPIRE: u8 = 0x40;
 /// Flags of a hash's field without an expiry of its own.
 const PLAIN_FIELD: u8 = 0;
+/// Flags of a hash's field with one, which follows.
+const EXPIRING_FIELD: u8 = 1;
 /// First byte behind the version in the keys of a sorted set's members.
 const OF_MEMBER: u8 = 0;
 /// First byte behind the version in the keys of a sorted set's index.
@@ -74,6 +83,8 @@ pub(super) struct Collection {
     /// Of a list the position of its first element. Of a sorted set a place in [`order_of`]'s order
     /// that no member's score is before. 0 in other types.
     pub(super) first: u64,
+    /// True if fields of the hash may have expiries: the server has a record of its name then.
+    pub(super) fields_expire: bool,
 }
 
 impl Head {
@@ -92,7 +103,9 @@ impl Head {
             5 => Kind::SortedSet,
             _ => return None,
         };
-        let (expiry, rest) = match first & !KIND {
+        let fields_expire = kind == Kind::Hash && first & FIELDS_EXPIRE != 0;
+        let marks = first & !KIND & if fields_expire { !FIELDS_EXPIRE } else { u8::MAX };
+        let (expiry, rest) = match marks {
             0 => (None, rest),
             HAS_EXPIRY => {
                 let (expiry, rest) = rest.split_first_chunk()?;
@@ -112,7 +125,7 @@ impl Head {
                     _ => return None,
                 };
                 let is_whole = count > 0 && (kind != Kind::List || first.checked_add(count).is_some());
-                Body::Collection(is_whole.then_some(Collection { version, count, first })?)
+                Body::Collection(is_whole.then_some(Collection { version, count, first, fields_expire })?)
             }
         };
         Some(Head { kind, expiry, body })
@@ -121,6 +134,14 @@ impl Head {
     /// True if the key is gone at `now`.
     pub(super) fn is_expired(&self, now: Millis) -> bool {
         self.expiry.is_some_and(|at| at <= now)
+    }
+
+    /// Version of a hash whose fields may have expiries.
+    pub(super) fn expiring_version(&self) -> Option<u64> {
+        match self.body {
+            Body::Collection(hash) if hash.fields_expire => Some(hash.version),
+            _ => None,
+        }
     }
 
     /// Number of entries of the collection in the family `elements`: two for each member of a
@@ -163,6 +184,9 @@ pub(super) fn string_value(expiry: Option<Millis>, text: &[u8]) -> Vec<u8> {
 /// Encodes the value of a collection's key.
 pub(super) fn collection_value(kind: Kind, expiry: Option<Millis>, collection: Collection) -> Vec<u8> {
     let mut value = encode_start(kind, expiry, 24);
+    if let (true, Some(start)) = (collection.fields_expire, value.first_mut()) {
+        *start |= FIELDS_EXPIRE;
+    }
     value.extend(collection.version.to_be_bytes());
     value.extend(collection.count.to_be_bytes());
     if matches!(kind, Kind::List | Kind::SortedSet) {
@@ -189,9 +213,9 @@ pub(super) fn element_key(version: u64, element: &[u8]) -> Bytes {
     joined(&version.to_be_bytes(), element)
 }
 
-/// Version of an element's key; `None` for a key that the layout does not have.
-pub(super) fn version_of(key: &[u8]) -> Option<u64> {
-    key.first_chunk().map(|version| u64::from_be_bytes(*version))
+/// Version that is at an offset of a key; `None` for a key that the layout does not have.
+pub(super) fn version_at(key: &[u8], offset: usize) -> Option<u64> {
+    key.get(offset..)?.first_chunk().map(|version| u64::from_be_bytes(*version))
 }
 
 /// Splits the version from an element's key.
@@ -273,21 +297,27 @@ fn tagged(version: u64, tag: u8, parts: &[&[u8]]) -> Bytes {
     key
 }
 
-/// Encodes the value of an element. A set's has none.
-pub(super) fn element_value(kind: Kind, text: &[u8]) -> Vec<u8> {
-    match kind {
-        Kind::Hash => [&[PLAIN_FIELD], text].concat(),
-        Kind::List | Kind::SortedSet => text.to_vec(),
-        Kind::Set | Kind::String => Vec::new(),
+/// Encodes the value of an element, of a hash with the expiry of the field. A set's has none.
+pub(super) fn element_value(kind: Kind, expiry: Option<Millis>, text: &[u8]) -> Vec<u8> {
+    match (kind, expiry) {
+        (Kind::Hash, None) => [&[PLAIN_FIELD], text].concat(),
+        (Kind::Hash, Some(at)) => [&[EXPIRING_FIELD], &at.to_be_bytes()[..], text].concat(),
+        (Kind::List | Kind::SortedSet, _) => text.to_vec(),
+        (Kind::Set | Kind::String, _) => Vec::new(),
     }
 }
 
-/// Checks the value of an element, and returns the offset of the user's bytes in it.
-pub(super) fn element_begins(kind: Kind, key: &[u8], value: &[u8]) -> Result<usize> {
+/// Checks the value of an element, and returns the offset of the user's bytes in it, and the expiry
+/// of a field.
+pub(super) fn split_element(kind: Kind, key: &[u8], value: &[u8]) -> Result<(usize, Option<Millis>)> {
     match (kind, value) {
-        (Kind::Hash, [PLAIN_FIELD, ..]) => Ok(1),
-        (Kind::Set, []) | (Kind::List, _) => Ok(0),
-        (Kind::SortedSet, score) if split_score(score).is_some() => Ok(0),
+        (Kind::Hash, [PLAIN_FIELD, ..]) => Ok((1, None)),
+        (Kind::Hash, [EXPIRING_FIELD, rest @ ..]) => {
+            let at = rest.first_chunk().ok_or_else(|| corrupt(ELEMENTS, key))?;
+            Ok((9, Some(i64::from_be_bytes(*at))))
+        }
+        (Kind::Set, []) | (Kind::List, _) => Ok((0, None)),
+        (Kind::SortedSet, score) if split_score(score).is_some() => Ok((0, None)),
         _ => Err(corrupt(ELEMENTS, key)),
     }
 }
@@ -304,6 +334,37 @@ pub(super) fn split_expiry(key: &[u8]) -> Result<(Millis, u16, &[u8])> {
     let at = Millis::try_from(u64::from_be_bytes(*at)).map_err(|_| bad())?;
     let (base, name) = stored.split_first_chunk().ok_or_else(bad)?;
     Ok((at, u16::from_be_bytes(*base), name))
+}
+
+/// Key in the family of expiring fields. Negative times count as 0.
+pub(super) fn field_key(at: Millis, version: u64, field: &[u8]) -> Bytes {
+    let mut key = joined(&at.max(0).cast_unsigned().to_be_bytes(), &version.to_be_bytes());
+    key.extend_from_slice(field);
+    key
+}
+
+/// Splits a key of the family of expiring fields into the time, the version and the field.
+pub(super) fn split_field(key: &[u8]) -> Result<(Millis, u64, &[u8])> {
+    let bad = || corrupt(FIELDS, key);
+    let (at, rest) = key.split_first_chunk().ok_or_else(bad)?;
+    let at = Millis::try_from(u64::from_be_bytes(*at)).map_err(|_| bad())?;
+    let (version, field) = rest.split_first_chunk().ok_or_else(bad)?;
+    Ok((at, u64::from_be_bytes(*version), field))
+}
+
+/// Base of the database in which a version was made.
+pub(super) fn base_of(version: u64) -> u16 {
+    (version >> NUMBER_BITS) as u16
+}
+
+/// Key of the record of the name of a hash whose fields may expire.
+pub(super) fn named_key(version: u64) -> Bytes {
+    joined(NAMED, &version.to_be_bytes())
+}
+
+/// First key of the records of names of a base's hashes, and the key behind them. No base is 65535.
+pub(super) fn names_of(base: u16) -> (Bytes, Bytes) {
+    (joined(NAMED, &base.to_be_bytes()), joined(NAMED, &(base + 1).to_be_bytes()))
 }
 
 /// Key of the record of a database's size.
@@ -383,36 +444,58 @@ mod tests {
             for (kind, first) in
                 [(Kind::Hash, 0), (Kind::Set, 0), (Kind::List, 1 << 63), (Kind::SortedSet, 0)]
             {
-                let collection = Collection { version: u64::MAX - 1, count: 7, first };
+                let collection =
+                    Collection { version: u64::MAX - 1, count: 7, first, fields_expire: kind == Kind::Hash };
                 let head = Head::decode(b"k", &collection_value(kind, expiry, collection)).unwrap();
                 assert_eq!(head, Head { kind, expiry, body: Body::Collection(collection) });
             }
         }
     }
 
+    const EMPTY: Collection = Collection { version: 0, count: 0, first: 0, fields_expire: false };
+
+    #[test]
+    fn fields_come_back_with_their_expiries() {
+        for expiry in [None, Some(0), Some(i64::MAX)] {
+            for text in [&b""[..], b"abc"] {
+                let value = element_value(Kind::Hash, expiry, text);
+                let (begins, at) = split_element(Kind::Hash, b"", &value).unwrap();
+                assert_eq!((&value[begins..], at), (text, expiry));
+            }
+        }
+        // As it was written before fields had expiries.
+        assert_eq!(split_element(Kind::Hash, b"", b"\0v").unwrap(), (1, None));
+        let key = field_key(5, 7, b"f");
+        assert_eq!(split_field(&key).unwrap(), (5, 7, &b"f"[..]));
+        assert_eq!((version_at(&key, 8), version_at(&key, 10)), (Some(7), None));
+        assert_eq!(field_key(-5, 7, b"f"), field_key(0, 7, b"f"));
+    }
+
     #[test]
     fn other_bytes_are_corruption() {
-        let collection = collection_value(Kind::Set, Some(5), Collection { version: 1, count: 1, first: 0 });
+        let collection = collection_value(Kind::Set, Some(5), Collection { version: 1, count: 1, ..EMPTY });
         for length in 0..collection.len() {
             let error = Head::decode(b"\x00\x00key", &collection[..length]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corruption);
             assert!(error.to_string().contains("default") && error.to_string().contains("key"), "{error}");
         }
         let longer = [&collection[..], b"x"].concat();
-        let none = collection_value(Kind::Set, None, Collection { version: 1, count: 0, first: 0 });
-        let beyond = Collection { version: 1, count: 2, first: u64::MAX - 1 };
+        let none = collection_value(Kind::Set, None, Collection { version: 1, ..EMPTY });
+        let beyond = Collection { version: 1, count: 2, first: u64::MAX - 1, ..EMPTY };
         let beyond = collection_value(Kind::List, None, beyond);
-        for value in [&longer[..], &none, &beyond, &[0], &[6], &[0x41], &[0x91]] {
+        for value in [&longer[..], &none, &beyond, &[0], &[6], &[0x41], &[0x91], &[0x43, 0], &[0x62]] {
             assert!(Head::decode(b"k", value).is_err(), "{value:?}");
         }
         assert!(split_stored(b"a").is_err() && split_stored(b"ab").is_ok());
         assert!(split_expiry(&[0xff; 20]).is_err() && split_expiry(&[0; 9]).is_err());
         assert!(element_of(&[0; 7]).is_err() && element_of(&[0; 8]).is_ok());
         assert!(
-            element_begins(Kind::Hash, b"", b"").is_err()
-                && element_begins(Kind::Hash, b"", b"\x01").is_err()
+            split_element(Kind::Hash, b"", b"").is_err()
+                && split_element(Kind::Hash, b"", b"\x01\0\0\0\0\0\0\0").is_err()
+                && split_element(Kind::Hash, b"", b"\x02\0\0\0\0\0\0\0\0").is_err()
         );
-        assert!(element_begins(Kind::Set, b"", b"x").is_err());
+        assert!(split_element(Kind::Set, b"", b"x").is_err());
+        assert!(split_field(&[0; 15]).is_err() && split_field(&[0xff; 16]).is_err());
         assert!(split_dead(b"dead:1234567").is_err() && split_dead(&dead_key(9)).is_ok_and(|it| it == 9));
         assert!(split_bases(b"\0\0\0").is_err() && split_bases(b"\0\x01\0\x01").is_err());
         assert!(counter(SIZE, b"1234567").is_err());
@@ -438,7 +521,7 @@ mod tests {
             assert!(split_scored(key, value).is_err());
         }
         for value in [&[0; 7][..], &[0; 9], &[0xff; 8], &[0; 8], b""] {
-            assert!(element_begins(Kind::SortedSet, b"", value).is_err(), "{value:?}");
+            assert!(split_element(Kind::SortedSet, b"", value).is_err(), "{value:?}");
         }
     }
 

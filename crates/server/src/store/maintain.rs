@@ -2,21 +2,25 @@
 //!
 //! Expired keys are found in the order of their expiry in the family `expiries`, and deleted under
 //! their stripes like any other write. An entry there without a key of that expiry is left from a
-//! database that was removed, and is deleted alone.
+//! database that was removed, and is deleted alone. So it is with fields of hashes, in `fields`.
 //!
 //! Elements of dead collections go with the compactions that come by themselves. The whole family
 //! is compacted only if they are a large part of it, because that costs a rewrite of all the
 //! others.
 
 use super::dead::{DeadVersion, Load};
-use super::layout::{self, behind, counter, dead_key, expiry_key, split_dead, split_expiry, stored_key};
-use super::{Durability, Key, Millis, Store};
+use super::layout::{
+    self, behind, counter, dead_key, expiry_key, named_key, split_dead, split_expiry, split_field, stored_key,
+};
+use super::{Durability, Expiring, Key, Millis, Store};
 use crate::wrong::Wrong;
 use futures_util::future::{Either, join, select};
 use karstdb::io::{report, sleep, yield_now};
 use karstdb::{
-    BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, ReadOptions, WriteBatch, WriteOptions,
+    BottommostLevelCompaction, ColumnFamily, CompactRangeOptions, Db, ReadOptions, Value, WriteBatch,
+    WriteOptions,
 };
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -66,11 +70,12 @@ impl Store {
         select(pin!(sleep(self.0.db.env(), span)), pin!(self.closing())).await;
     }
 
-    /// Sleeps until `due` may be over, the maintenance is to end, or for [`LONGEST`].
+    /// Sleeps until something may be due, the maintenance is to end, or for [`LONGEST`].
     async fn nap(&self) {
         let wake = self.0.wake.listen();
         let now = self.now();
-        let until = self.0.due.load(Ordering::Acquire).saturating_sub(now).max(0).cast_unsigned();
+        let earliest = self.0.due.iter().map(|due| due.load(Ordering::Acquire)).min();
+        let until = earliest.unwrap_or(Millis::MAX).saturating_sub(now).max(0).cast_unsigned();
         if until > 0 && !self.is_closing() {
             let span = Duration::from_millis(until).min(LONGEST);
             select(pin!(sleep(self.0.db.env(), span)), wake).await;
@@ -89,23 +94,30 @@ impl Store {
         }
     }
 
-    /// Deletes all keys whose expiry has come at `now`, or fewer if the maintenance is to end.
+    /// Deletes all keys and fields whose expiry has come at `now`, or fewer if the maintenance is to
+    /// end.
     pub(super) async fn delete_due(&self, now: Millis) -> Result<(), Wrong> {
+        self.delete_due_of(Expiring::Keys, now).await?;
+        self.delete_due_of(Expiring::Fields, now).await
+    }
+
+    async fn delete_due_of(&self, of: Expiring, now: Millis) -> Result<(), Wrong> {
+        let earliest = &self.0.due[of as usize];
         // Behind what was deleted, because a walk over that would look at each entry again.
         let mut position: Option<Vec<u8>> = None;
         while !self.is_closing() {
             yield_now().await;
             // No entry is earlier. What is set from here on lowers it again.
-            let from = self.0.due.swap(Millis::MAX, Ordering::AcqRel);
+            let from = earliest.swap(Millis::MAX, Ordering::AcqRel);
             let first = expiry_key(from, &[]).to_vec();
             let begin = position.take().map_or(first.clone(), |position| position.min(first));
-            match self.delete_from(&begin, now).await {
+            match self.delete_from(of, &begin, now).await {
                 Ok(Some(last)) => position = Some(last),
                 Ok(None) => return Ok(()),
                 Err(error) => {
                     // The time that the entries not deleted begin with.
                     let left = begin.first_chunk().map_or(0, |at| i64::from_be_bytes(*at));
-                    self.0.due.fetch_min(left, Ordering::AcqRel);
+                    earliest.fetch_min(left, Ordering::AcqRel);
                     return Err(error);
                 }
             }
@@ -113,40 +125,46 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes the first keys that are due, from an entry of `expiries` on. Returns the last entry
-    /// deleted, or `None` if none was due; then `due` is at most the time of the next one.
-    async fn delete_from(&self, begin: &[u8], now: Millis) -> Result<Option<Vec<u8>>, Wrong> {
-        let mut due = Vec::with_capacity(AT_ONCE);
-        let mut last = None;
-        let mut entries = self.0.db.iter_cf(&ReadOptions::new(), &self.0.expiries)?;
+    /// Deletes the first keys or fields that are due, from an entry of their family on. Returns the
+    /// last entry deleted, or `None` if none was due; then `due` is at most the time of the next one.
+    async fn delete_from(&self, of: Expiring, begin: &[u8], now: Millis) -> Result<Option<Vec<u8>>, Wrong> {
+        let mut due: Vec<Vec<u8>> = Vec::with_capacity(AT_ONCE);
+        let family = match of {
+            Expiring::Keys => &self.0.expiries,
+            Expiring::Fields => &self.0.fields,
+        };
+        let mut entries = self.0.db.iter_cf(&ReadOptions::new(), family)?;
         entries.seek_async(begin).await?;
         while entries.valid() && due.len() < AT_ONCE {
-            let (at, base, name) = split_expiry(entries.key())?;
+            let at = match of {
+                Expiring::Keys => split_expiry(entries.key())?.0,
+                Expiring::Fields => split_field(entries.key())?.0,
+            };
             if at > now {
-                self.0.due.fetch_min(at, Ordering::AcqRel);
+                self.0.due[of as usize].fetch_min(at, Ordering::AcqRel);
                 break;
             }
-            due.push((at, base, name.to_vec()));
-            last = Some(entries.key().to_vec());
+            due.push(entries.key().to_vec());
             entries.next_async().await?;
         }
         drop(entries);
-        match last {
-            // The next call finds the entries again.
-            Some(_) if !self.delete_all(&due, now).await? => Ok(Some(begin.to_vec())),
-            last => Ok(last),
+        if due.is_empty() {
+            return Ok(None);
         }
+        let are_deleted = match of {
+            Expiring::Keys => self.delete_keys(&due, now).await?,
+            Expiring::Fields => self.delete_fields(&due, now).await?,
+        };
+        // Otherwise the next call finds the entries again.
+        Ok(if are_deleted { due.pop() } else { Some(begin.to_vec()) })
     }
 
     /// Deletes the keys of these entries of the family `expiries`, and the entries. Returns false
     /// if the databases were exchanged meanwhile, so that nothing is deleted.
-    async fn delete_all(&self, due: &[(Millis, u16, Vec<u8>)], now: Millis) -> Result<bool, Wrong> {
+    async fn delete_keys(&self, due: &[Vec<u8>], now: Millis) -> Result<bool, Wrong> {
         let mapping = self.0.databases.now();
-        let key_of = |(_, base, name): &(Millis, u16, Vec<u8>)| {
-            let db = mapping.iter().position(|database| database.base == *base)?;
-            Some(Key { db: u16::try_from(db).ok()?, name: name.clone() })
-        };
-        let keys: Vec<Option<Key>> = due.iter().map(key_of).collect();
+        let due: Vec<_> = due.iter().map(|entry| split_expiry(entry)).collect::<karstdb::Result<_>>()?;
+        let keys: Vec<Option<Key>> = due.iter().map(|(_, base, name)| mapping.key_of(*base, name)).collect();
         // With one key at least, because a held stripe keeps the mapping as it is.
         let mut locked: Vec<Key> = keys.iter().flatten().cloned().collect();
         locked.push(Key { db: 0, name: Vec::new() });
@@ -160,6 +178,39 @@ impl Store {
         }
         access.commit(Durability::Logged).await?;
         Ok(true)
+    }
+
+    /// Deletes the fields of these entries of the family `fields`, and the entries. Returns false if
+    /// a hash got another name meanwhile, so that nothing is deleted.
+    async fn delete_fields(&self, due: &[Vec<u8>], now: Millis) -> Result<bool, Wrong> {
+        let mapping = self.0.databases.now();
+        let due: Vec<_> = due.iter().map(|entry| split_field(entry)).collect::<karstdb::Result<_>>()?;
+        let mut versions: Vec<u64> = due.iter().map(|(_, version, _)| *version).collect();
+        versions.dedup();
+        let names = self.names_of(&versions).await?;
+        let key_of = |(version, name): (&u64, &Option<Value>)| {
+            Some((*version, mapping.key_of(layout::base_of(*version), name.as_ref()?)?))
+        };
+        let keys: BTreeMap<u64, Key> = versions.iter().zip(&names).filter_map(key_of).collect();
+        // With one key at least, because a held stripe keeps the mapping as it is.
+        let mut locked: Vec<Key> = keys.values().cloned().collect();
+        locked.push(Key { db: 0, name: Vec::new() });
+        let mut access = self.change_at(&locked, now).await;
+        // A version without a name has none later, and a name that is the same is the hash's.
+        if !access.mapping().is(&mapping) || self.names_of(&versions).await? != names {
+            return Ok(false);
+        }
+        for entry in due {
+            access.expire_field(entry, keys.get(&entry.1)).await?;
+        }
+        access.commit(Durability::Logged).await?;
+        Ok(true)
+    }
+
+    /// Reads the names of hashes whose fields may expire, by their versions.
+    async fn names_of(&self, versions: &[u64]) -> karstdb::Result<Vec<Option<Value>>> {
+        let keys: Vec<_> = versions.iter().map(|version| named_key(*version)).collect();
+        self.0.db.multi_get_cf_async(&ReadOptions::new(), &self.0.server, &keys).await.into_iter().collect()
     }
 
     async fn sweep(&self) {
@@ -198,7 +249,7 @@ impl Store {
         estimate.unwrap_or(u64::MAX)
     }
 
-    /// Compacts all elements, and forgets the versions that were dead before. Does neither if the
+    /// Compacts all elements and all entries of fields, and forgets the versions that were dead before. Does neither if the
     /// maintenance is to end.
     pub(super) async fn drop_dead(&self) -> karstdb::Result<()> {
         let compacted = self.0.dead.begin();
@@ -211,10 +262,12 @@ impl Store {
             bottommost_level_compaction: BottommostLevelCompaction::Force,
             ..CompactRangeOptions::default()
         };
-        let compaction = pin!(self.0.db.compact_range_cf_async(&options, &self.0.elements, None, None));
-        match select(compaction, pin!(self.closing())).await {
-            Either::Left((ended, _)) => ended?,
-            Either::Right(_) => return Ok(()),
+        for family in [&self.0.elements, &self.0.fields] {
+            let compaction = pin!(self.0.db.compact_range_cf_async(&options, family, None, None));
+            match select(compaction, pin!(self.closing())).await {
+                Either::Left((ended, _)) => ended?,
+                Either::Right(_) => return Ok(()),
+            }
         }
         let versions: Vec<u64> = compacted.versions().collect();
         for versions in versions.chunks(FORGOTTEN_AT_ONCE) {

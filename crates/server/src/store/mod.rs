@@ -29,7 +29,7 @@ mod numbers;
 mod tests;
 mod waiters;
 
-pub(crate) use access::{Access, Lifetime, ScoreRule, Scored, Side, SortedRange, score_of};
+pub(crate) use access::{Access, FieldChange, Lifetime, ScoreRule, Scored, Side, SortedRange, score_of};
 pub(crate) use events::{Classes, Interests, KeyEvent, News, Observer};
 pub(crate) use waiters::{Served, Waiter};
 
@@ -85,6 +85,14 @@ impl Kind {
     }
 }
 
+/// What a time has come for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expiring {
+    Keys,
+    /// Fields of hashes.
+    Fields,
+}
+
 /// Moment at which a commit returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
@@ -117,6 +125,7 @@ struct Inner {
     db: Db,
     elements: ColumnFamily,
     expiries: ColumnFamily,
+    fields: ColumnFamily,
     server: ColumnFamily,
     count: u16,
     databases: Databases,
@@ -128,8 +137,8 @@ struct Inner {
     dead: Arc<Dead>,
     /// Positions of open cursors.
     cursors: Mutex<Cursors>,
-    /// The earliest expiry that may be due next; `i64::MAX` if there is none.
-    due: AtomicI64,
+    /// The earliest expiries of keys and of fields that may be due next; `i64::MAX` if there is none.
+    due: [AtomicI64; 2],
     /// Notified when `due` has become earlier, and when the store closes.
     wake: Event,
     is_closing: AtomicBool,
@@ -149,12 +158,15 @@ impl Store {
             db.create_if_missing = true;
             db.create_missing_column_families = true;
         });
-        let families = ["default", layout::ELEMENTS, layout::EXPIRIES, layout::SERVER];
+        let families = ["default", layout::ELEMENTS, layout::EXPIRIES, layout::FIELDS, layout::SERVER];
+        let filter = |offset| Arc::new(DeadElements { dead: dead.clone(), offset });
         let settings = families[1..]
             .iter()
             .fold(settings, |settings, family| settings.column_family(*family, |_| {}))
             .merge_operator(Some(layout::SERVER), Arc::new(Associative(merge_operator::UInt64Add)))
-            .compaction_filter_factory(Some(layout::ELEMENTS), Arc::new(DeadElements(dead.clone())));
+            .compaction_filter_factory(Some(layout::ELEMENTS), filter(0))
+            // Behind the time.
+            .compaction_filter_factory(Some(layout::FIELDS), filter(8));
         let db = Db::open_async(path, &settings).await?;
         match Self::load(&db, options, dead).await {
             Ok(store) => Ok(store),
@@ -172,7 +184,7 @@ impl Store {
             db.column_family(name).ok_or_else(missing)
         };
         let (elements, expiries) = (family(layout::ELEMENTS)?, family(layout::EXPIRIES)?);
-        let server = family(layout::SERVER)?;
+        let (fields, server) = (family(layout::FIELDS)?, family(layout::SERVER)?);
         match db.get_cf_async(&Default::default(), &server, layout::FORMAT).await? {
             Some(version) if *version == layout::FORMAT_VERSION.to_le_bytes() => {}
             Some(_) => return Err(Error::not_supported("a store of another version of the layout")),
@@ -193,6 +205,7 @@ impl Store {
         Ok(Store(Arc::new(Inner {
             elements,
             expiries,
+            fields,
             server,
             count: options.databases.max(1),
             databases,
@@ -203,7 +216,7 @@ impl Store {
             counts: Counts::default(),
             dead,
             cursors: Mutex::default(),
-            due: 0.into(),
+            due: Default::default(),
             wake: Event::new(),
             is_closing: false.into(),
             random: db.env().random_seed().into(),
@@ -341,9 +354,9 @@ impl Store {
         mixed ^ (mixed >> 31)
     }
 
-    /// Has expired keys deleted from `at` on, if that is earlier than what is known.
-    fn due_at(&self, at: Millis) {
-        if self.0.due.fetch_min(at, Ordering::AcqRel) > at {
+    /// Has what expires deleted from `at` on, if that is earlier than what is known.
+    fn due_at(&self, of: Expiring, at: Millis) {
+        if self.0.due[of as usize].fetch_min(at, Ordering::AcqRel) > at {
             self.0.wake.notify(usize::MAX);
         }
     }

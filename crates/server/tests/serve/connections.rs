@@ -92,6 +92,10 @@ fn clients_are_listed_and_killed() {
     assert!(other.is_closed());
     one.check(&[("CLIENT KILL TYPE normal", ":1"), ("PING", "+PONG")]);
     assert!(third.is_closed());
+    one.check(&[
+        ("CLIENT KILL MAXAGE 1000", ":0"),
+        ("CLIENT KILL MAXAGE 0", "-ERR maxage is not an integer or out of range"),
+    ]);
     one.check(&[("CLIENT KILL SKIPME no", ":1")]);
     assert!(one.is_closed());
 }
@@ -218,7 +222,7 @@ fn info_says_what_is_known() {
     let mut client = served.client();
     client.check(&[("SET k v", "+OK"), ("EXPIRE k 1000", ":1")]);
     let info = client.line("INFO").text();
-    for field in ["redis_version:7.2.", "cluster_enabled:0", "evicted_keys:0", "used_memory_human:"] {
+    for field in ["redis_version:7.4.", "cluster_enabled:0", "evicted_keys:0", "used_memory_human:"] {
         assert!(info.contains(&format!("\r\n{field}")), "{field} in {info}");
     }
     assert!(info.contains("\r\ndb0:keys=1,avg_ttl=0\r\n"), "{info}");

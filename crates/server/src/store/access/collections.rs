@@ -8,10 +8,10 @@
 //! compactions drop the elements of a deleted collection once no snapshot from before is left.
 
 use super::super::layout::{
-    Body, Collection, Head, collection_value, element_begins, element_value, name_key, name_of, names_prefix,
+    Body, Collection, Head, collection_value, element_value, name_key, name_of, names_prefix, split_element,
 };
 use super::walk::Walk;
-use super::{Access, Key, Kind, expect};
+use super::{Access, Classes, Key, Kind, Lifetime, Millis, expect};
 use crate::wrong::Wrong;
 use karstdb::Value;
 use karstdb::io::yield_now;
@@ -20,7 +20,7 @@ use std::collections::HashSet;
 /// Number of elements up to which all are read to choose from, or returned by one call of a scan.
 const SMALL: u64 = 128;
 /// Maximum number of elements that one round of lookups reads.
-const AT_ONCE: usize = 1024;
+pub(super) const AT_ONCE: usize = 1024;
 /// Maximum number of random elements that are each looked for. The time for them grows with the
 /// square of their number, because those known already are stepped over.
 const SOUGHT_AT_MOST: u64 = 64;
@@ -42,7 +42,7 @@ impl Access {
         let Some(collection) = self.collection(key, kind).await? else { return Ok(None) };
         let stored = name_key(kind, collection.version, name);
         let value = self.get(&self.store.0.elements, &stored).await?;
-        Ok(value.map(|value| text(kind, &stored, value)).transpose()?)
+        Ok(value.map(|value| self.live_text(kind, &stored, value)).transpose()?.flatten())
     }
 
     /// Returns the values of many elements, read at the same time, in the order of `names`.
@@ -69,7 +69,7 @@ impl Access {
             let stored: Vec<_> = names.iter().map(|name| name_key(kind, version, name.as_ref())).collect();
             let values = self.multi_get(&self.store.0.elements, &stored).await?;
             for (key, value) in stored.iter().zip(values) {
-                found.push(value.map(|value| text(kind, key, value)).transpose()?);
+                found.push(value.map(|value| self.live_text(kind, key, value)).transpose()?.flatten());
             }
         }
         Ok(found)
@@ -82,7 +82,9 @@ impl Access {
         let mut walk = self.walk(&self.store.0.elements, &names_prefix(kind, collection.version))?;
         walk.first().await?;
         while let Some((key, _)) = walk.entry() {
-            all.push((name_of(kind, key)?.to_vec(), text(kind, key, walk.value())?));
+            if let Some(value) = self.live_text(kind, key, walk.value())? {
+                all.push((name_of(kind, key)?.to_vec(), value));
+            }
             walk.next().await?;
         }
         Ok(all)
@@ -108,7 +110,9 @@ impl Access {
             if found.len() >= count && collection.count > SMALL {
                 return Ok((self.cursor(element).await?, found));
             }
-            found.push((element.to_vec(), text(kind, key, walk.value())?));
+            if let Some(value) = self.live_text(kind, key, walk.value())? {
+                found.push((element.to_vec(), value));
+            }
             walk.next().await?;
         }
         Ok((0, found))
@@ -131,8 +135,8 @@ impl Access {
         let (mut found, mut known) = (Vec::new(), HashSet::new());
         while (found.len() as u64) < count {
             self.anywhere(&mut walk, prefix.len()).await?;
-            // There are fewer known ones than elements, so a round finds another.
-            loop {
+            // A round finds another, unless all others have expired.
+            while (known.len() as u64) < collection.count {
                 let Some((key, _)) = walk.entry() else {
                     walk.first().await?;
                     if walk.entry().is_none() {
@@ -141,11 +145,16 @@ impl Access {
                     continue;
                 };
                 let element = name_of(kind, key)?;
-                if known.insert(element.to_vec()) {
-                    found.push((element.to_vec(), text(kind, key, walk.value())?));
+                if known.insert(element.to_vec())
+                    && let Some(value) = self.live_text(kind, key, walk.value())?
+                {
+                    found.push((element.to_vec(), value));
                     break;
                 }
                 walk.next().await?;
+            }
+            if known.len() as u64 >= collection.count {
+                break;
             }
         }
         Ok(found)
@@ -158,15 +167,19 @@ impl Access {
         let (mut found, mut seen) = (Vec::new(), 0u64);
         walk.first().await?;
         while let Some((key, _)) = walk.entry() {
+            let Some(value) = self.live_text(kind, key, walk.value())? else {
+                walk.next().await?;
+                continue;
+            };
             seen += 1;
             // The element has come to one of `seen` places, of which the first ones are kept.
             let place = self.below(seen) as usize;
             if seen <= count {
-                found.push((name_of(kind, key)?.to_vec(), text(kind, key, walk.value())?));
+                found.push((name_of(kind, key)?.to_vec(), value));
                 let last = found.len() - 1;
                 found.swap(place, last);
             } else if let Some(there) = found.get_mut(place) {
-                *there = (name_of(kind, key)?.to_vec(), text(kind, key, walk.value())?);
+                *there = (name_of(kind, key)?.to_vec(), value);
             }
             walk.next().await?;
         }
@@ -202,12 +215,23 @@ impl Access {
     }
 
     /// Puts elements, each with its value (ignored in a set), in place of those of these names.
-    /// Returns the number of those that were not there.
+    /// Returns the number of those that were not there. The fields of a hash have no expiry then.
     pub(crate) async fn put_elements<'a>(
         &mut self,
         key: &Key,
         kind: Kind,
         elements: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<u64, Wrong> {
+        self.put_elements_for(key, kind, elements, Lifetime::Forever).await
+    }
+
+    /// [`put_elements`](Self::put_elements) with the expiry of a hash's fields, which has not come.
+    pub(crate) async fn put_elements_for<'a>(
+        &mut self,
+        key: &Key,
+        kind: Kind,
+        elements: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        lifetime: Lifetime,
     ) -> Result<u64, Wrong> {
         debug_assert_ne!(kind, Kind::SortedSet, "its index would not follow");
         let before = expect(self.live_to_write(key).await?, kind)?.map(|record| record.head);
@@ -216,32 +240,42 @@ impl Access {
         if names.is_empty() {
             return Ok(0);
         }
-        let (collection, found) = match before.as_ref().and_then(collection_of) {
-            Some(collection) => (collection, self.lookup(kind, collection.version, &names).await?),
-            None => (
-                Collection { version: self.new_version(key.db).await?, count: 0, first: 0 },
-                vec![None; names.len()],
-            ),
+        let (old, found) = match before.as_ref().and_then(collection_of) {
+            Some(collection) => (collection, self.stored_elements(kind, collection.version, &names).await?),
+            None => (self.new_collection(key.db).await?, vec![None; names.len()]),
         };
-        let (store, mut seen, mut added) = (self.store.clone(), HashSet::new(), 0);
+        let (store, mut seen, mut added, mut new) = (self.store.clone(), HashSet::new(), 0, old);
+        new.fields_expire |= matches!(lifetime, Lifetime::Until(_));
         for ((name, value), found) in names.iter().zip(&values).zip(found) {
-            if found.is_none() && seen.insert(name) {
-                added += 1;
-            } else if kind == Kind::Set {
+            let (is_first, is_over) = (seen.insert(name), self.is_over(found.as_ref()));
+            let expiry_before = found.as_ref().and_then(|(_, expiry)| *expiry);
+            let expiry = match lifetime {
+                Lifetime::Forever => None,
+                Lifetime::Until(at) => Some(at),
+                Lifetime::Keep => expiry_before.filter(|_| !is_over),
+            };
+            if is_first {
+                new.count += u64::from(found.is_none());
+                added += u64::from(found.is_none() || is_over);
+                self.move_field(new.version, name, expiry_before, expiry)?;
+                if is_over {
+                    self.event_once(Classes::HASH, "hexpired", key);
+                }
+            }
+            if kind == Kind::Set && (found.is_some() || !is_first) {
                 continue;
             }
-            let value = element_value(kind, value);
+            let value = element_value(kind, expiry, value);
             let changes = self.changes()?;
-            changes.batch.put_cf(&store.0.elements, name_key(kind, collection.version, name), value)?;
+            changes.batch.put_cf(&store.0.elements, name_key(kind, new.version, name), value)?;
         }
-        match (added, kind) {
-            (0, Kind::Hash) => self.touch(key)?,
-            (0, _) => {}
-            _ => {
+        match kind {
+            _ if new != old => {
                 let expiry = before.and_then(|head| head.expiry);
-                let collection = Collection { count: collection.count + added, ..collection };
-                self.put_head(key, before.as_ref(), expiry, &collection_value(kind, expiry, collection))?;
+                self.put_head(key, before.as_ref(), expiry, &collection_value(kind, expiry, new))?;
             }
+            Kind::Hash => self.touch(key)?,
+            _ => {}
         }
         Ok(added)
     }
@@ -256,23 +290,21 @@ impl Access {
         debug_assert_ne!(kind, Kind::SortedSet, "its index would not follow");
         let Some(record) = expect(self.live_to_write(key).await?, kind)? else { return Ok(0) };
         let Some(collection) = collection_of(&record.head) else { return Ok(0) };
-        let found = self.lookup(kind, collection.version, names).await?;
-        let there = names.iter().zip(found).filter(|(_, found)| found.is_some());
-        let there: HashSet<&Vec<u8>> = there.map(|(name, _)| name).collect();
-        let (removed, store) = (there.len() as u64, self.store.clone());
-        let changes = self.changes()?;
-        for name in &there {
-            changes.batch.delete_cf(&store.0.elements, name_key(kind, collection.version, name))?;
+        let found = self.stored_elements(kind, collection.version, names).await?;
+        let (mut gone, mut removed) = (HashSet::new(), 0);
+        for (name, found) in names.iter().zip(found) {
+            if let Some(element) = found
+                && gone.insert(name)
+            {
+                let is_over = self.is_over(Some(&element));
+                removed += u64::from(!is_over);
+                if is_over {
+                    self.event_once(Classes::HASH, "hexpired", key);
+                }
+                self.drop_element(kind, collection.version, name, element.1)?;
+            }
         }
-        if removed >= collection.count {
-            // Not buried: no element of the version stays.
-            self.unlink(key, &record.head)?;
-            self.touch(key)?;
-        } else if removed > 0 {
-            let (expiry, count) = (record.head.expiry, collection.count - removed);
-            let value = collection_value(kind, expiry, Collection { count, ..collection });
-            self.put_head(key, Some(&record.head), expiry, &value)?;
-        }
+        self.put_count(key, &record.head, collection, gone.len() as u64)?;
         Ok(removed)
     }
 
@@ -324,8 +356,8 @@ pub(super) fn collection_of(head: &Head) -> Option<Collection> {
     }
 }
 
-/// Returns the user's bytes of an element's value; nothing is copied.
-pub(super) fn text(kind: Kind, key: &[u8], value: Value) -> karstdb::Result<Value> {
-    let begins = element_begins(kind, key, &value)?;
-    Ok(value.slice(begins..value.len()))
+/// Returns the user's bytes of an element's value, with the expiry of a field; nothing is copied.
+pub(super) fn text(kind: Kind, key: &[u8], value: Value) -> karstdb::Result<(Value, Option<Millis>)> {
+    let (begins, expiry) = split_element(kind, key, &value)?;
+    Ok((value.slice(begins..value.len()), expiry))
 }

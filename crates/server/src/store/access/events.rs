@@ -25,6 +25,14 @@ impl Access {
         }
     }
 
+    /// [`event`](Self::event), unless it is the last one that the commit is to tell of.
+    pub(super) fn event_once(&mut self, class: Classes, name: &'static str, key: &Key) {
+        let last = self.changes.as_ref().and_then(|changes| changes.events.last());
+        if last.is_none_or(|last| last.name != name || last.key != *key) {
+            self.event(class, name, key);
+        }
+    }
+
     /// Tells of elements that were removed from a collection, and of the end of its key if none is
     /// left.
     pub(crate) async fn event_of_removal(

@@ -2,7 +2,7 @@
 //! databases.
 
 use super::super::layout::{
-    Body, Collection, collection_value, element_key, element_of, expiry_key, string_value,
+    Body, Collection, collection_value, element_key, element_of, expiry_key, split_element, string_value,
 };
 use super::{Access, Key, Kind, Mapping, Millis};
 use crate::wrong::Wrong;
@@ -89,8 +89,13 @@ impl Access {
         let mut walk = self.walk(&store.0.elements, &collection.version.to_be_bytes())?;
         walk.first().await?;
         while let Some((key, value)) = walk.entry() {
-            let copied = element_key(version, element_of(key)?);
+            let element = element_of(key)?;
+            let copied = element_key(version, element);
             self.changes()?.batch.put_cf(&store.0.elements, copied, value)?;
+            if collection.fields_expire {
+                let (_, expiry) = split_element(head.kind, key, value)?;
+                self.move_field(version, element, None, expiry)?;
+            }
             walk.next().await?;
         }
         let value = collection_value(head.kind, head.expiry, Collection { version, ..collection });

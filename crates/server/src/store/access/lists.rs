@@ -39,7 +39,7 @@ impl Access {
         for index in wanted {
             match walk.entry() {
                 Some((stored, _)) if *stored == *position_key(list, index) => {
-                    found.push(text(LIST, stored, walk.value())?);
+                    found.push(text(LIST, stored, walk.value())?.0);
                 }
                 _ => return Err(super::layout::corrupt("elements", &position_key(list, index)).into()),
             }
@@ -59,7 +59,7 @@ impl Access {
         let before = self.list_to_write(key).await?;
         let mut list = match &before {
             Some((_, list)) => *list,
-            None => Collection { version: self.new_version(key.db).await?, count: 0, first: MIDDLE },
+            None => Collection { first: MIDDLE, ..self.new_collection(key.db).await? },
         };
         let added = values.len() as u64;
         let first = if side == Side::Left { list.first.checked_sub(added) } else { Some(list.first) };

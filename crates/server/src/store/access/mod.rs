@@ -13,6 +13,7 @@
 
 mod collections;
 mod events;
+mod fields;
 mod keys;
 mod lists;
 mod scan;
@@ -20,6 +21,7 @@ mod strings;
 mod walk;
 mod zsets;
 
+pub(crate) use fields::FieldChange;
 pub(crate) use strings::Lifetime;
 pub(crate) use walk::Side;
 pub(crate) use zsets::{ScoreRule, Scored, SortedRange, score_of};
@@ -29,7 +31,7 @@ use super::dead::DeadVersion;
 use super::events::{Classes, KeyEvent, News};
 use super::layout::{self, Body, Collection, Head, stored_key};
 use super::locks::Guards;
-use super::{Durability, Key, Kind, Millis, Served, Store, Waiter};
+use super::{Durability, Expiring, Key, Kind, Millis, Served, Store, Waiter};
 use crate::wrong::Wrong;
 use karstdb::{ColumnFamily, ReadOptions, Value, WriteBatchWithIndex, WriteOptions};
 use parking_lot::Mutex;
@@ -80,8 +82,8 @@ struct Changes {
     expired: Vec<Key>,
     /// Events that the commit tells the observer.
     events: Vec<KeyEvent>,
-    /// The earliest expiry that was set.
-    due: Millis,
+    /// The earliest expiries of keys and of fields that were set.
+    due: [Millis; 2],
     /// The waiters that the commits so far have signalled.
     served: Served,
     /// The locks on the keys, until the access is dropped.
@@ -98,7 +100,7 @@ impl Changes {
         self.flushed.clear();
         self.expired.clear();
         self.events.clear();
-        (self.swapped, self.is_flush, self.due) = (false, false, Millis::MAX);
+        (self.swapped, self.is_flush, self.due) = (false, false, [Millis::MAX; 2]);
     }
 }
 
@@ -120,7 +122,7 @@ impl Access {
             is_flush: false,
             expired: Vec::new(),
             events: Vec::new(),
-            due: Millis::MAX,
+            due: [Millis::MAX; 2],
             served: Served::default(),
             _guards: guards,
         });
@@ -255,6 +257,8 @@ impl Access {
                 batch.delete_range_cf(inner.db.default_column_family(), first, behind)?;
                 batch.delete_range_cf(&inner.elements, first, behind)?;
                 batch.delete_cf(&inner.server, layout::size_key(database.base))?;
+                let (first, behind) = layout::names_of(database.base);
+                batch.delete_range_cf(&inner.server, first, behind)?;
             }
             inner.databases.freeze(&inner.db);
             inner.db.write_async(&options, &batch).await.inspect_err(|_| inner.databases.thaw())?;
@@ -281,8 +285,11 @@ impl Access {
         }
         changes.served.add(inner.waiters.signal(&changes.touched));
         inner.counts.note_expired(changes.expired.len() as u64);
-        if changes.due < Millis::MAX {
-            self.store.due_at(changes.due);
+        for of in [Expiring::Keys, Expiring::Fields] {
+            let at = changes.due[of as usize];
+            if at < Millis::MAX {
+                self.store.due_at(of, at);
+            }
         }
         let news = News {
             events: &changes.events,
@@ -473,12 +480,17 @@ impl Access {
             }
             if let Some(at) = expiry {
                 changes.batch.put_cf(&store.0.expiries, layout::expiry_key(at, &stored), [])?;
-                changes.due = changes.due.min(at);
+                let due = &mut changes.due[Expiring::Keys as usize];
+                *due = at.min(*due);
             }
         }
         if before.is_none() {
             *changes.growth.entry(base).or_default() += 1;
             self.event(Classes::NEW, "new", key);
+        }
+        let version = Head::decode(&stored, value)?.expiring_version();
+        if let Some(version) = version.filter(|_| version != before.and_then(Head::expiring_version)) {
+            self.changes()?.batch.put_cf(&store.0.server, layout::named_key(version), &key.name)?;
         }
         self.touch(key)
     }
@@ -518,6 +530,9 @@ impl Access {
         if let Some(at) = head.expiry {
             changes.batch.delete_cf(&store.0.expiries, layout::expiry_key(at, &stored))?;
         }
+        if let Some(version) = head.expiring_version() {
+            changes.batch.delete_cf(&store.0.server, layout::named_key(version))?;
+        }
         *changes.growth.entry(base).or_default() -= 1;
         Ok(())
     }
@@ -525,9 +540,20 @@ impl Access {
     /// Makes the version of a collection dead.
     fn bury(&mut self, head: &Head) -> Result<(), Wrong> {
         if let Body::Collection(Collection { version, .. }) = head.body {
-            self.changes()?.dead.push(DeadVersion { version, elements: head.entries() });
+            let store = self.store.clone();
+            let changes = self.changes()?;
+            changes.dead.push(DeadVersion { version, elements: head.entries() });
+            if head.expiring_version().is_some() {
+                changes.batch.delete_cf(&store.0.server, layout::named_key(version))?;
+            }
         }
         Ok(())
+    }
+
+    /// Returns a new collection of a database, without elements.
+    async fn new_collection(&self, db: u16) -> Result<Collection, Wrong> {
+        let version = self.new_version(db).await?;
+        Ok(Collection { version, count: 0, first: 0, fields_expire: false })
     }
 
     /// Returns the version of a new collection of a database.

@@ -380,7 +380,7 @@ impl Access {
     ) -> Result<(), Wrong> {
         let set = match before {
             Some((_, set)) => set,
-            None => Collection { version: self.new_version(key.db).await?, count: 0, first: 0 },
+            None => self.new_collection(key.db).await?,
         };
         let store = self.store.clone();
         // The first places of members before and after the changes.

@@ -103,10 +103,10 @@ fn keys_that_are_due_earlier_are_found_after_later_ones() {
         store.set(&key("early"), "x", Lifetime::Until(10), 1).await;
         store.set(&key("later"), "x", Lifetime::Until(100), 1).await;
         store.delete_due(50).await.unwrap();
-        assert_eq!((store.size(0), store.0.due.load(Ordering::Relaxed)), (1, 100));
+        assert_eq!((store.size(0), store.0.due[0].load(Ordering::Relaxed)), (1, 100));
         // A failure forgets nothing.
         store.db().cf(EXPIRIES).unwrap().put(layout::expiry_key(90, b""), b"").unwrap();
-        store.0.due.store(90, Ordering::Relaxed);
+        store.0.due[0].store(90, Ordering::Relaxed);
         assert!(store.delete_due(200).await.is_err());
         store.db().cf(EXPIRIES).unwrap().delete(layout::expiry_key(90, b"")).unwrap();
         store.delete_due(200).await.unwrap();

@@ -2,6 +2,7 @@
 //! against a model, on a simulated machine ([`model`]).
 
 mod atomic;
+mod fields;
 mod maintenance;
 mod model;
 mod sorted;
@@ -105,7 +106,7 @@ impl Store {
             check_index(&elements, version);
         }
         for element in elements.into_keys() {
-            let version = layout::version_of(&element).unwrap();
+            let version = layout::version_at(&element, 0).unwrap();
             match lives.get_mut(&version) {
                 Some(count) => *count = count.checked_sub(1).expect("no more elements than the count"),
                 None => assert!(records.contains_key(&layout::dead_key(version)[..]), "an element of no key"),
@@ -346,11 +347,11 @@ fn expired_keys_are_deleted_in_the_background() {
         store.delete_due(109).await.unwrap();
         // 100 of the strings were due, one of them no more, and the set.
         assert_eq!(store.size(0), 101);
-        assert_eq!(store.0.due.load(Ordering::Relaxed), 110);
+        assert_eq!(store.0.due[0].load(Ordering::Relaxed), 110);
         assert!(store.fetch(&key("010"), 1000).await.is_some());
         store.check().await;
         store.delete_due(1000).await.unwrap();
-        assert_eq!((store.size(0), store.0.due.load(Ordering::Relaxed)), (1, Millis::MAX));
+        assert_eq!((store.size(0), store.0.due[0].load(Ordering::Relaxed)), (1, Millis::MAX));
         store.check().await;
     });
 }
