@@ -222,24 +222,39 @@ fn score(part: &[u8]) -> Result<f64, Wrong> {
 /// Writes a value that was checked to a key that is absent.
 async fn write(call: &mut Call<'_>, key: &Key, body: &[u8], expiry: Option<Millis>) -> Result<(), Wrong> {
     let mut reader = Reader::new(body).map_err(bad_format)?;
-    let access = &mut *call.access;
-    let of = reader.of();
-    if of == Type::String {
-        let text = reader.next().map_err(bad_format)?.unwrap_or_default();
-        let lifetime = expiry.map_or(Lifetime::Forever, Lifetime::Until);
-        return access.set_string(key, &text, lifetime).await;
+    match reader.of() {
+        Type::String => {
+            let text = reader.next().map_err(bad_format)?.unwrap_or_default();
+            let lifetime = expiry.map_or(Lifetime::Forever, Lifetime::Until);
+            return call.access.set_string(key, &text, lifetime).await;
+        }
+        Type::ExpiringHash => write_fields(call, key, &mut reader).await?,
+        _ => write_collection(call, key, &mut reader).await?,
     }
+    if expiry.is_some() {
+        call.access.set_expiry(key, expiry).await?;
+    }
+    Ok(())
+}
+
+/// Writes the fields of a hash with their expiries, as far as these have not come.
+async fn write_fields(call: &mut Call<'_>, key: &Key, reader: &mut Reader<'_>) -> Result<(), Wrong> {
     let mut pace = Pace::default();
-    while of == Type::ExpiringHash {
-        let Some(field) = reader.next_field().map_err(bad_format)? else { break };
+    while let Some(field) = reader.next_field().map_err(bad_format)? {
         let lifetime = field.expiry.map_or(Lifetime::Forever, Lifetime::Until);
-        if field.expiry.is_none_or(|at| at > access.now()) {
+        if field.expiry.is_none_or(|at| at > call.access.now()) {
             let pair = std::iter::once((&field.name[..], &field.value[..]));
-            access.put_elements_for(key, Kind::Hash, pair, lifetime).await?;
+            call.access.put_elements_for(key, Kind::Hash, pair, lifetime).await?;
         }
         pace.step().await;
     }
-    while of != Type::ExpiringHash {
+    Ok(())
+}
+
+/// Writes the elements of any other collection.
+async fn write_collection(call: &mut Call<'_>, key: &Key, reader: &mut Reader<'_>) -> Result<(), Wrong> {
+    let mut pace = Pace::default();
+    loop {
         let (mut parts, mut bytes) = (Vec::new(), 0);
         // Pairs are not torn.
         while parts.len() < ELEMENTS_AT_ONCE && bytes < BYTES_AT_ONCE || parts.len() % 2 == 1 {
@@ -250,27 +265,24 @@ async fn write(call: &mut Call<'_>, key: &Key, body: &[u8], expiry: Option<Milli
         if parts.is_empty() {
             break;
         }
-        match of {
-            Type::List => drop(access.list_push(key, Side::Right, &parts).await?),
+        match reader.of() {
+            Type::List => drop(call.access.list_push(key, Side::Right, &parts).await?),
             Type::Set => {
                 let members = parts.iter().map(|member| (&member[..], &[][..]));
-                access.put_elements(key, Kind::Set, members).await?;
+                call.access.put_elements(key, Kind::Set, members).await?;
             }
             Type::SortedSet => {
                 let pairs = parts.as_chunks().0.iter();
                 let pairs = pairs.map(|[member, text]| Ok((member.to_vec(), score(text)?)));
                 let pairs: Vec<Scored> = pairs.collect::<Result<_, Wrong>>()?;
-                access.put_scores(key, &pairs, ScoreRule::default()).await?;
+                call.access.put_scores(key, &pairs, ScoreRule::default()).await?;
             }
             _ => {
                 let pairs = parts.as_chunks().0.iter().map(|[field, value]| (&field[..], &value[..]));
-                access.put_elements(key, Kind::Hash, pairs).await?;
+                call.access.put_elements(key, Kind::Hash, pairs).await?;
             }
         }
         pace.steps(parts.len()).await;
-    }
-    if expiry.is_some() {
-        access.set_expiry(key, expiry).await?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Fields of hashes with expiries: the HEXPIRE family, HTTL and its relatives, HPERSIST, and HGETEX,
-//! HSETEX and HGETDEL.
+//! Fields of hashes with expiries: the HEXPIRE family, HTTL and its relatives, HPERSIST, and
+//! HGETEX, HSETEX and HGETDEL.
 
 use super::Call;
 use super::hashes::{HASH, OF_HASHES};

@@ -103,8 +103,12 @@ impl Tracking {
             let behind = all.range::<[u8], _>((Bound::Included(&prefix[..]), Bound::Unbounded)).next();
             let other = before.filter(|before| prefix.starts_with(before));
             if let Some(other) = other.or(behind.filter(|behind| behind.starts_with(prefix))) {
-                let (is_old, other) = (known.contains(other), other.to_vec());
-                return Err(Overlap { given: prefix.clone(), other, is_old });
+                let (given, other) = (prefix.clone(), other.to_vec());
+                return Err(match known.contains(&other[..]) {
+                    true => Overlap { given, other, is_old: true },
+                    // The one that the command has first is named first.
+                    false => Overlap { given: other, other: given, is_old: false },
+                });
             }
             all.insert(prefix[..].into());
         }
@@ -408,7 +412,7 @@ mod tests {
             Err(Overlap { given: given.into(), other: other.into(), is_old })
         };
         let enable = |prefixes: &[&str]| world.enable(&client, Mode::BROADCAST, prefixes);
-        assert_eq!(enable(&["ab", "b", "a"]), overlap("a", "ab", false));
+        assert_eq!(enable(&["ab", "b", "a"]), overlap("ab", "a", false));
         enable(&["ab", "b"]).unwrap();
         assert_eq!(enable(&["c", "abc"]), overlap("abc", "ab", true));
         assert_eq!(enable(&["b"]), overlap("b", "b", true));

@@ -94,8 +94,8 @@ impl Store {
         }
     }
 
-    /// Deletes all keys and fields whose expiry has come at `now`, or fewer if the maintenance is to
-    /// end.
+    /// Deletes all keys and fields whose expiry has come at `now`, or fewer if the maintenance is
+    /// to end.
     pub(super) async fn delete_due(&self, now: Millis) -> Result<(), Wrong> {
         self.delete_due_of(Expiring::Keys, now).await?;
         self.delete_due_of(Expiring::Fields, now).await
@@ -126,7 +126,8 @@ impl Store {
     }
 
     /// Deletes the first keys or fields that are due, from an entry of their family on. Returns the
-    /// last entry deleted, or `None` if none was due; then `due` is at most the time of the next one.
+    /// last entry deleted, or `None` if none was due; then `due` is at most the time of the next
+    /// one.
     async fn delete_from(&self, of: Expiring, begin: &[u8], now: Millis) -> Result<Option<Vec<u8>>, Wrong> {
         let mut due: Vec<Vec<u8>> = Vec::with_capacity(AT_ONCE);
         let family = match of {
@@ -180,8 +181,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Deletes the fields of these entries of the family `fields`, and the entries. Returns false if
-    /// a hash got another name meanwhile, so that nothing is deleted.
+    /// Deletes the fields of these entries of the family `fields`, and the entries. Returns false
+    /// if a hash got another name meanwhile, so that nothing is deleted.
     async fn delete_fields(&self, due: &[Vec<u8>], now: Millis) -> Result<bool, Wrong> {
         let mapping = self.0.databases.now();
         let due: Vec<_> = due.iter().map(|entry| split_field(entry)).collect::<karstdb::Result<_>>()?;
@@ -249,8 +250,8 @@ impl Store {
         estimate.unwrap_or(u64::MAX)
     }
 
-    /// Compacts all elements and all entries of fields, and forgets the versions that were dead before. Does neither if the
-    /// maintenance is to end.
+    /// Compacts all elements and all entries of fields, and forgets the versions that were dead
+    /// before. Does neither if the maintenance is to end.
     pub(super) async fn drop_dead(&self) -> karstdb::Result<()> {
         let compacted = self.0.dead.begin();
         // A compaction that has begun before drops fewer, and may put others into a table that the

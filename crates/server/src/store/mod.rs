@@ -137,7 +137,8 @@ struct Inner {
     dead: Arc<Dead>,
     /// Positions of open cursors.
     cursors: Mutex<Cursors>,
-    /// The earliest expiries of keys and of fields that may be due next; `i64::MAX` if there is none.
+    /// The earliest expiries of keys and of fields that may be due next; `i64::MAX` if there is
+    /// none.
     due: [AtomicI64; 2],
     /// Notified when `due` has become earlier, and when the store closes.
     wake: Event,

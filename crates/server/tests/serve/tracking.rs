@@ -141,7 +141,7 @@ fn broadcasts_are_for_prefixes() {
     one.check(&[
         ("CLIENT TRACKING ON", switch),
         ("CLIENT TRACKING ON BCAST PREFIX ab", &overlap("ab", "an existing", "a")),
-        ("CLIENT TRACKING ON BCAST PREFIX cd PREFIX c", &overlap("c", "another provided", "cd")),
+        ("CLIENT TRACKING ON BCAST PREFIX cd PREFIX c", &overlap("cd", "another provided", "c")),
         ("CLIENT TRACKING ON BCAST PREFIX d", "+OK"),
         (
             "CLIENT TRACKINGINFO",
