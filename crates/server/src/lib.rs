@@ -11,6 +11,7 @@
 //! | `until` | waits for conditions |
 //! | `config_file` | files of settings |
 //! | `numbers`, `pattern` | numbers and patterns in arguments |
+//! | `entry_id` | ids of the entries of streams |
 //! | `files` | small files of operators |
 //! | `geohash` | positions on the earth as scores |
 //! | `hyperloglog` | estimates of numbers of elements, and their bytes |
@@ -29,6 +30,7 @@
 mod commands;
 mod config_file;
 mod connection;
+mod entry_id;
 mod files;
 mod geohash;
 mod hyperloglog;

@@ -41,6 +41,17 @@ pub(crate) fn integer_argument(text: &[u8]) -> Result<i64, Wrong> {
     integer(text).ok_or(Wrong::not_an_integer())
 }
 
+/// Parses a timeout in milliseconds.
+///
+/// # Errors
+/// It is no integer, or negative.
+pub(crate) fn milliseconds_argument(text: &[u8]) -> Result<i64, Wrong> {
+    match integer(text).ok_or(Wrong::err("timeout is not an integer or out of range"))? {
+        number @ 0.. => Ok(number),
+        _ => Err(Wrong::err("timeout is negative")),
+    }
+}
+
 /// Parses a floating-point argument; infinities are numbers.
 ///
 /// # Errors

@@ -60,6 +60,8 @@ replies! {
     offset_out_of_range = "ERR offset is out of range";
     /// A negative count.
     not_positive = "ERR value is out of range, must be positive";
+    /// An id of an entry of a stream that is none.
+    invalid_entry_id = "ERR Invalid stream ID specified as stream command argument";
     /// A cursor that is no unsigned integer.
     invalid_cursor = "ERR invalid cursor";
     /// A database number that is no integer, or too large.

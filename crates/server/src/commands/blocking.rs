@@ -1,5 +1,6 @@
 //! Commands that wait for an element of a list or a sorted set: BLPOP, BRPOP, BLMOVE, BRPOPLPUSH
-//! and BLMPOP; BZPOPMIN, BZPOPMAX and BZMPOP; and WAIT and WAITAOF.
+//! and BLMPOP; BZPOPMIN, BZPOPMAX and BZMPOP; of a stream: XREAD and XREADGROUP; and WAIT and
+//! WAITAOF.
 //!
 //! A command that finds nothing takes its place in the queues of its keys ([`Waiter`]) before their
 //! stripes are unlocked, and is [`Waiting`]. Its connection waits, and [`resume`]s it when a key
@@ -13,9 +14,10 @@
 
 use super::collections::{ManyPop, many_pop};
 use super::pace::Pace;
+use super::stream_reads::{self, StreamRead};
 use super::table::{Id, Spec};
 use super::{Call, acl, commit, lists, numbering, zsets};
-use crate::numbers::integer_argument;
+use crate::numbers::{integer_argument, milliseconds_argument};
 use crate::resp::Encoder;
 use crate::server::{AppendSync, Server};
 use crate::session::Session;
@@ -30,6 +32,8 @@ struct Wanted {
     action: Action,
     /// `None`: forever.
     timeout: Option<Duration>,
+    /// It waits if there is none.
+    waits: bool,
 }
 
 enum Action {
@@ -43,6 +47,8 @@ enum Action {
     PopScored(Side),
     /// Replies with the key and several members with their scores.
     PopManyScored(Side, u64),
+    /// Replies with entries of several streams.
+    Read(StreamRead),
 }
 
 impl Action {
@@ -51,7 +57,13 @@ impl Action {
         match self {
             Self::Pop(_) | Self::Move { .. } | Self::PopMany(..) => Kind::List,
             Self::PopScored(_) | Self::PopManyScored(..) => Kind::SortedSet,
+            Self::Read(_) => Kind::Stream,
         }
+    }
+
+    /// True if what it gets is for no other client.
+    fn takes(&self) -> bool {
+        if let Self::Read(read) = self { read.takes() } else { true }
     }
 }
 
@@ -81,16 +93,23 @@ impl Wanted {
     fn parse(id: Id, args: &[Vec<u8>], session: &Session) -> Result<Self, Wrong> {
         let keys = |of: &[Vec<u8>]| of.iter().map(|name| session.key(name)).collect();
         let last = args.len() - 1;
+        let waits = true;
         Ok(match id {
+            Id::XRead | Id::XReadGroup => {
+                let (read, waits) = StreamRead::parse(args, session, id == Id::XReadGroup)?;
+                let keys = read.keys().cloned().collect();
+                let timeout = waits.flatten();
+                Self { keys, action: Action::Read(read), timeout, waits: waits.is_some() }
+            }
             Id::BlMPop => {
                 let timeout = timeout(&args[1])?;
                 let ManyPop { keys: of, end, most } = many_pop(args, 2, lists::side)?;
-                Self { keys: keys(&args[of]), action: Action::PopMany(end, most), timeout }
+                Self { keys: keys(&args[of]), action: Action::PopMany(end, most), timeout, waits }
             }
             Id::BzMPop => {
                 let timeout = timeout(&args[1])?;
                 let ManyPop { keys: of, end, most } = many_pop(args, 2, zsets::end)?;
-                Self { keys: keys(&args[of]), action: Action::PopManyScored(end, most), timeout }
+                Self { keys: keys(&args[of]), action: Action::PopManyScored(end, most), timeout, waits }
             }
             Id::BlMove | Id::BRPopLPush => {
                 let (taken, given) = match id {
@@ -98,7 +117,7 @@ impl Wanted {
                     _ => (Side::Right, Side::Left),
                 };
                 let action = Action::Move { to: session.key(&args[2]), taken, given };
-                Self { keys: keys(&args[1..2]), action, timeout: timeout(&args[last])? }
+                Self { keys: keys(&args[1..2]), action, timeout: timeout(&args[last])?, waits }
             }
             _ => {
                 let action = match id {
@@ -107,7 +126,7 @@ impl Wanted {
                     Id::BlPop => Action::Pop(Side::Left),
                     _ => Action::Pop(Side::Right),
                 };
-                Self { keys: keys(&args[1..last]), action, timeout: timeout(&args[last])? }
+                Self { keys: keys(&args[1..last]), action, timeout: timeout(&args[last])?, waits }
             }
         })
     }
@@ -132,10 +151,13 @@ fn timeout(argument: &[u8]) -> Result<Option<Duration>, Wrong> {
 /// it has waited.
 async fn attempt(
     call: &mut Call<'_>,
-    wanted: &Wanted,
+    wanted: &mut Wanted,
     keys: &[Key],
     has_waited: bool,
 ) -> Result<bool, Wrong> {
+    if let Action::Read(read) = &mut wanted.action {
+        return stream_reads::attempt(call, read, keys, has_waited).await;
+    }
     let (wanted_kind, mut pace) = (wanted.action.kind(), Pace::default());
     for key in keys {
         match call.access.kind(key).await? {
@@ -172,6 +194,7 @@ async fn take(call: &mut Call<'_>, action: &Action, key: &Key) -> Result<(), Wro
             let popped = zsets::pop_and_tell(call, key, *end, *most).await?;
             zsets::reply_popped(call.out, &key.name, &popped);
         }
+        Action::Read(_) => {}
     }
     Ok(())
 }
@@ -179,8 +202,9 @@ async fn take(call: &mut Call<'_>, action: &Action, key: &Key) -> Result<(), Wro
 /// The command within EXEC, where it does not wait.
 pub(super) async fn at_once(call: &mut Call<'_>) -> Result<(), Wrong> {
     let Some(spec) = super::find(&call.args[0]) else { return Ok(()) };
-    let wanted = Wanted::parse(spec.id, call.args, call.session)?;
-    if !attempt(call, &wanted, &wanted.keys, false).await? {
+    let mut wanted = Wanted::parse(spec.id, call.args, call.session)?;
+    let keys = wanted.keys.clone();
+    if !attempt(call, &mut wanted, &keys, false).await? {
         match spec.id {
             Id::BlMove | Id::BRPopLPush => call.out.null(),
             _ => call.out.null_array(),
@@ -197,17 +221,28 @@ pub(super) async fn begin(
     args: &[Vec<u8>],
     out: &mut Encoder,
 ) -> Result<Option<Waiting>, Wrong> {
-    let wanted = Wanted::parse(spec.id, args, session)?;
+    let mut wanted = Wanted::parse(spec.id, args, session)?;
     let written = spec.keys(args, session.db());
-    let mut access = server.store().change(&written).await.by(session.client.id);
+    let store = server.store();
+    let mut access = match wanted.waits || wanted.action.takes() {
+        true => store.change(&written).await.by(session.client.id),
+        false => store.view(store.now()),
+    };
     // Those who have waited longer come first.
-    let keys = access.unclaimed(&wanted.keys);
+    let keys = if wanted.waits { access.unclaimed(&wanted.keys) } else { wanted.keys.clone() };
     let mut call = Call { args, session, access: &mut access, out, server };
-    if attempt(&mut call, &wanted, &keys, false).await? {
+    let is_done = attempt(&mut call, &mut wanted, &keys, false).await?;
+    if is_done || !wanted.waits {
+        if !is_done {
+            out.null_array();
+        }
         commit(server, access).await?;
         return Ok(None);
     }
-    let waiter = access.wait_for(&wanted.keys);
+    let reads = wanted.action.kind() == Kind::Stream;
+    let waiter = access.wait_for(&wanted.keys, reads);
+    // The consumer of a group that waits is known.
+    commit(server, access).await?;
     session.client.block();
     let until = wanted.timeout.map(|timeout| server.env().now().saturating_add(timeout));
     Ok(Some(Waiting { wanted, written, waiter, until }))
@@ -217,14 +252,14 @@ pub(super) async fn begin(
 pub(crate) async fn resume(
     server: &Server,
     session: &Session,
-    waiting: Waiting,
+    mut waiting: Waiting,
     args: &[Vec<u8>],
     out: &mut Encoder,
 ) -> Option<Waiting> {
     let mut access = server.store().change(&waiting.written).await.by(session.client.id);
     let signals = waiting.waiter.take();
     // The key that was written first gives the element.
-    let wanted = &waiting.wanted;
+    let wanted = &mut waiting.wanted;
     let is_signalled = |key: &&Key| signals.iter().any(|signal| signal.key == **key);
     let mut keys: Vec<Key> = signals.iter().map(|signal| signal.key.clone()).collect();
     keys.extend(wanted.keys.iter().filter(|key| !is_signalled(key)).cloned());
@@ -249,9 +284,8 @@ pub(crate) async fn resume(
     }
     for signal in &signals {
         // A key that cannot be read is an error for the next waiter.
-        if access.kind(&signal.key).await.map_or(true, |kind| kind.is_some()) {
-            waiting.waiter.pass(signal);
-        }
+        let is_there = access.kind(&signal.key).await.map_or(true, |kind| kind.is_some());
+        waiting.waiter.pass(signal, is_there);
     }
     let done = match done {
         Ok(false) => return Some(waiting),
@@ -298,19 +332,10 @@ pub(crate) fn give_up(
     }
 }
 
-/// Parses a number of milliseconds.
-pub(super) fn milliseconds(argument: &[u8]) -> Result<i64, Wrong> {
-    let number = integer_argument(argument);
-    match number.map_err(|_| Wrong::err("timeout is not an integer or out of range"))? {
-        number @ 0.. => Ok(number),
-        _ => Err(Wrong::err("timeout is negative")),
-    }
-}
-
 /// WAIT: there are no replicas, and none will come, so it answers at once.
 pub(super) async fn wait(call: &mut Call<'_>) -> Result<(), Wrong> {
     integer_argument(&call.args[1])?;
-    milliseconds(&call.args[2])?;
+    milliseconds_argument(&call.args[2])?;
     call.out.integer(0);
     Ok(())
 }
@@ -324,7 +349,7 @@ pub(super) async fn wait_aof(call: &mut Call<'_>) -> Result<(), Wrong> {
     if integer_argument(&call.args[2])? < 0 {
         return Err(Wrong::not_positive());
     }
-    milliseconds(&call.args[3])?;
+    milliseconds_argument(&call.args[3])?;
     let is_synced = call.server.settings().append_sync() == AppendSync::Always;
     if local > 0 && !is_synced {
         call.server.store().sync().await?;

@@ -47,6 +47,7 @@ const GROUPS: &[(&str, &str)] = &[
     ("lists", "list"),
     ("pubsub", "pubsub"),
     ("sets", "set"),
+    ("stream", "stream"),
     ("strings", "string"),
     ("transactions", "transaction"),
     ("zset", "sortedset"),
@@ -99,7 +100,7 @@ pub(super) fn of(spec: &Spec) -> Vec<&'static str> {
         (is(Flags::ADMIN) || DANGEROUS.contains(&name), "dangerous"),
         (OF_CONNECTIONS.contains(&name), "connection"),
         (name == "function", "scripting"),
-        (spec.file == "blocking", "blocking"),
+        (spec.file == "blocking" || is(Flags::BLOCKING), "blocking"),
     ];
     found.extend(by_flags.into_iter().filter(|(is, _)| *is).map(|(_, name)| name));
     found.extend(of_file(spec));
@@ -135,6 +136,7 @@ mod tests {
         assert_eq!(of("multi"), ["fast", "transaction"]);
         assert_eq!(of("blpop"), ["write", "slow", "blocking", "list"]);
         assert_eq!(of("bzpopmin"), ["write", "fast", "blocking", "sortedset"]);
+        assert_eq!(of("xread"), ["read", "slow", "blocking", "stream"]);
         assert!(of("acl").contains(&"admin") && of("acl").contains(&"dangerous"));
     }
 

@@ -2,7 +2,7 @@
 
 use super::table::Id;
 use super::{Call, QUOTED_AT_MOST, containers, quoted, tracking};
-use crate::numbers::integer;
+use crate::numbers::{integer, milliseconds_argument};
 use crate::resp::Protocol;
 use crate::server::{Client, DEFAULT_USER};
 use crate::session::Replies;
@@ -194,7 +194,7 @@ async fn pause(call: &mut Call<'_>) -> Result<(), Wrong> {
         [_, _, _, _] => return Err(Wrong::err("CLIENT PAUSE mode must be WRITE or ALL")),
         _ => return Err(Wrong::syntax()),
     };
-    let span = Duration::from_millis(super::blocking::milliseconds(&call.args[2])?.unsigned_abs());
+    let span = Duration::from_millis(milliseconds_argument(&call.args[2])?.unsigned_abs());
     let now = call.server.env().now();
     call.server.pause().begin(now.saturating_add(span), of_all, now);
     if !call.session.is_in_exec() {

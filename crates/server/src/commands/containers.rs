@@ -1,6 +1,6 @@
 //! Commands of which each argument behind the name is a command of its own: ACL, CLIENT, COMMAND,
-//! CONFIG, FUNCTION, LATENCY, MEMORY, MODULE, OBJECT, PUBSUB and SLOWLOG. Their subcommands, with arity and
-//! help.
+//! CONFIG, FUNCTION, LATENCY, MEMORY, MODULE, OBJECT, PUBSUB, SLOWLOG, XGROUP and XINFO. Their
+//! subcommands, with arity and help.
 //!
 //! A subcommand that is unknown or has another number of arguments is refused before its handler
 //! runs, so that EXEC refuses a transaction with it.
@@ -130,6 +130,20 @@ const SLOW_LOG: &[Sub] = &[
     ("reset", 2, "", "Remove all entries."),
 ];
 
+const X_GROUP: &[Sub] = &[
+    ("create", -5, "<key> <group> <id|$> [MKSTREAM] [ENTRIESREAD <count>]", "Make a group."),
+    ("createconsumer", 5, "<key> <group> <consumer>", "Make a consumer of a group."),
+    ("delconsumer", 5, "<key> <group> <consumer>", "Remove a consumer with its pending entries."),
+    ("destroy", 4, "<key> <group>", "Remove a group with its consumers."),
+    ("setid", -5, "<key> <group> <id|$> [ENTRIESREAD <count>]", "Set the last delivered id."),
+];
+
+const X_INFO: &[Sub] = &[
+    ("consumers", 4, "<key> <group>", "Return the consumers of a group."),
+    ("groups", 3, "<key>", "Return the groups of a stream."),
+    ("stream", -3, "<key> [FULL [COUNT <count>]]", "Return the properties of a stream."),
+];
+
 /// Subcommands of a command; none if it is no container.
 pub(super) fn subcommands(id: Id) -> &'static [Sub] {
     match id {
@@ -144,6 +158,8 @@ pub(super) fn subcommands(id: Id) -> &'static [Sub] {
         Id::Object => OBJECT,
         Id::PubSub => PUBSUB,
         Id::SlowLog => SLOW_LOG,
+        Id::XGroup => X_GROUP,
+        Id::XInfo => X_INFO,
         _ => &[],
     }
 }

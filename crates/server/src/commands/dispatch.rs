@@ -7,7 +7,7 @@ use super::{
     Call, absent, acl, bits, blocking, connection, dump, hashes, hyperloglogs, keys, lcs, lists, memory,
     operation, pubsub, server, sets, sort, statistics, strings, transactions,
 };
-use super::{geo, zset_algebra, zset_ranges, zsets};
+use super::{geo, stream_groups, stream_info, stream_reads, streams, zset_algebra, zset_ranges, zsets};
 use crate::wrong::Wrong;
 
 /// Makes the `match` that runs a handler, from the rows of the table.

@@ -1,24 +1,19 @@
 //! DUMP and RESTORE: a value as one string of bytes, which other servers read too.
 
+use super::dump_streams::{self, BYTES_OF_WRITE, bad_format, too_many};
 use super::pace::Pace;
 use super::zsets::score_argument;
 use super::{Call, WRITES_AT_MOST};
 use crate::numbers::integer_argument;
-use crate::rdb::{BadPayload, Checksum, Reader, Type, Writer, split_footer};
+use crate::rdb::{BadPayload, Checksum, Reader, StreamReader, Type, Writer, split_footer};
 use crate::store::{Classes, Key, Kind, Lifetime, Millis, ScoreRule, Scored, Side, score_of};
 use crate::wrong::Wrong;
 
 /// Number of bytes that are summed in one piece.
 const SUMMED_AT_ONCE: usize = 64 << 10;
-/// Bytes that the write of an element takes beside those of the element, about.
-const BYTES_OF_WRITE: usize = 128;
 /// Maximum number of elements that are written by one call, and of their bytes.
 const ELEMENTS_AT_ONCE: usize = 1024;
 const BYTES_AT_ONCE: usize = 1 << 20;
-
-fn bad_format(_: BadPayload) -> Wrong {
-    Wrong::err("Bad data format")
-}
 
 /// Sums the bytes of a payload. Lets other tasks run in between.
 async fn sum_of(bytes: &[u8]) -> u64 {
@@ -48,6 +43,7 @@ pub(super) async fn dump(call: &mut Call<'_>) -> Result<(), Wrong> {
         Kind::List => write_list(call, &key).await?,
         Kind::Set => write_elements(call, &key, kind, Type::Set).await?,
         Kind::SortedSet => write_elements(call, &key, kind, Type::SortedSet).await?,
+        Kind::Stream => dump_streams::dump(call, &key).await?,
         Kind::String => {
             let mut writer = Writer::new(Type::String, 1);
             let text = call.access.string(&key).await?;
@@ -188,10 +184,12 @@ pub(super) async fn restore(call: &mut Call<'_>) -> Result<(), Wrong> {
 /// Reads a whole value, so that nothing is written of one that is damaged, or whose writes would
 /// take more than [`WRITES_AT_MOST`] of memory.
 async fn check(body: &[u8]) -> Result<(), Wrong> {
+    if let Some(reader) = StreamReader::new(body).map_err(bad_format)? {
+        return dump_streams::check(reader).await;
+    }
     let mut bytes = 0;
     let (mut reader, mut pace) = (Reader::new(body).map_err(bad_format)?, Pace::default());
     let (has_scores, mut is_score) = (reader.of() == Type::SortedSet, false);
-    let too_many = || Wrong::err("the value has more elements than can be written at once");
     while reader.of() == Type::ExpiringHash {
         let Some(field) = reader.next_field().map_err(bad_format)? else { return Ok(()) };
         bytes += field.name.len() + field.value.len() + 2 * BYTES_OF_WRITE;
@@ -221,6 +219,13 @@ fn score(part: &[u8]) -> Result<f64, Wrong> {
 
 /// Writes a value that was checked to a key that is absent.
 async fn write(call: &mut Call<'_>, key: &Key, body: &[u8], expiry: Option<Millis>) -> Result<(), Wrong> {
+    if let Some(reader) = StreamReader::new(body).map_err(bad_format)? {
+        dump_streams::restore(call, key, reader).await?;
+        return match expiry {
+            Some(_) => call.access.set_expiry(key, expiry).await.map(|_| ()),
+            None => Ok(()),
+        };
+    }
     let mut reader = Reader::new(body).map_err(bad_format)?;
     match reader.of() {
         Type::String => {

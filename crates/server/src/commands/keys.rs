@@ -325,6 +325,7 @@ pub(super) async fn object(call: &mut Call<'_>) -> Result<(), Wrong> {
                 Kind::Set => encoding::of_set(call, &key).await?,
                 Kind::List => encoding::of_list(call, &key).await?,
                 Kind::SortedSet => encoding::of_sorted_set(call, &key).await?,
+                Kind::Stream => "stream",
             };
             call.out.bulk(encoding);
         }

@@ -5,7 +5,7 @@
 //! estimated by some of them, as Redis does it.
 
 use super::table::Id;
-use super::{Call, containers, operation};
+use super::{Call, containers, operation, streams};
 use crate::numbers::integer_argument;
 use crate::store::Kind;
 use crate::wrong::Wrong;
@@ -47,6 +47,7 @@ async fn usage(call: &mut Call<'_>) -> Result<(), Wrong> {
     };
     let value = match kind {
         Kind::String => call.access.string(&key).await?.map_or(0, |value| value.len() as u64),
+        Kind::Stream => streams::memory(call, samples, ELEMENT).await?,
         kind => {
             let count = call.access.length(&key, kind).await?;
             let lengths: Vec<u64> = if kind == Kind::List {

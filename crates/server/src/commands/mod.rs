@@ -23,6 +23,7 @@ mod details;
 mod dispatch;
 mod docs;
 mod dump;
+mod dump_streams;
 mod encoding;
 mod exec;
 mod field_expiry;
@@ -43,6 +44,10 @@ mod server;
 mod sets;
 mod sort;
 mod statistics;
+mod stream_groups;
+mod stream_info;
+mod stream_reads;
+mod streams;
 mod strings;
 mod table;
 #[cfg(test)]
@@ -172,8 +177,8 @@ pub(crate) fn company(request: &[Vec<u8>], session: &Session) -> Company {
         return Company::Alone;
     }
     match resolve(request, session) {
-        Ok(spec) if spec.flags.has(Flags::READONLY) => Company::Readers,
         Ok(spec) if spec.flags.has(Flags::BLOCKING) => Company::Alone,
+        Ok(spec) if spec.flags.has(Flags::READONLY) => Company::Readers,
         Ok(spec) if spec.flags.has(Flags::WRITE) && !spec.reaches_any(request) => Company::Writers,
         Ok(_) | Err(_) => Company::Alone,
     }

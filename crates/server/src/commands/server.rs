@@ -260,13 +260,16 @@ fn describe(call: &mut Call<'_>, spec: &Spec) {
     let (first, last, step) = match spec.keys {
         Keys::Range(first, last, step) => (first as i64, last as i64, step as i64),
         Keys::Sort | Keys::FirstAndCounted | Keys::FirstAndStored => (1, 1, 1),
-        Keys::None | Keys::All | Keys::Counted(_) => (0, 0, 0),
+        Keys::None | Keys::All | Keys::Counted(_) | Keys::Streams => (0, 0, 0),
     };
     out.array(10);
     out.bulk(spec.name);
     out.integer(spec.arity.into());
     let mut flags = spec.flags.names();
-    if matches!(spec.keys, Keys::Counted(_) | Keys::Sort | Keys::FirstAndCounted | Keys::FirstAndStored) {
+    if matches!(
+        spec.keys,
+        Keys::Counted(_) | Keys::Sort | Keys::FirstAndCounted | Keys::FirstAndStored | Keys::Streams
+    ) {
         flags.push("movablekeys");
     }
     out.set(flags.len());

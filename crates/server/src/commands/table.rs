@@ -5,6 +5,7 @@
 use crate::numbers::integer;
 use crate::store::Key;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 /// Maximum length of a command's name in bytes.
@@ -77,6 +78,8 @@ pub(crate) enum Keys {
     FirstAndCounted,
     /// The first argument, and those behind STORE and STOREDIST.
     FirstAndStored,
+    /// The first half of the arguments behind STREAMS of XREAD and XREADGROUP.
+    Streams,
     /// Any key of any database.
     All,
 }
@@ -124,6 +127,7 @@ impl Spec {
                 };
                 std::iter::once(1).chain((2..args.len()).filter(is_store)).collect()
             }
+            Keys::Streams => streams(args).collect(),
             Keys::Sort => std::iter::once(1).chain(sort_target(args)).collect(),
         }
     }
@@ -152,6 +156,21 @@ impl Spec {
 fn counted(args: &[Vec<u8>], at: usize) -> impl Iterator<Item = usize> + use<> {
     let count = args.get(at).and_then(|count| integer(count)).unwrap_or(0);
     (at + 1..args.len()).take(usize::try_from(count).unwrap_or(0))
+}
+
+/// Numbers of the arguments that are the streams of XREAD and XREADGROUP.
+fn streams(args: &[Vec<u8>]) -> Range<usize> {
+    let mut at = 1;
+    while let Some(word) = args.get(at) {
+        at += match &*word.to_ascii_lowercase() {
+            b"block" | b"count" => 2,
+            b"group" => 3,
+            b"noack" => 1,
+            b"streams" => return at + 1..at + 1 + (args.len() - at - 1) / 2,
+            _ => break,
+        };
+    }
+    0..0
 }
 
 const NONE: Keys = Keys::None;
@@ -445,6 +464,23 @@ macro_rules! for_each_command {
             GeoSearch "geosearch" -7 (READONLY) ONE => geo::search_area;
             GeoSearchStore "geosearchstore" -8 (WRITE DENY_OOM) TWO => geo::search_and_store;
 
+            // Streams.
+            XAck "xack" -4 (WRITE FAST) ONE => stream_groups::acknowledge;
+            XAdd "xadd" -5 (WRITE DENY_OOM FAST) ONE => streams::add;
+            XAutoClaim "xautoclaim" -6 (WRITE FAST) ONE => stream_groups::claim_next;
+            XClaim "xclaim" -6 (WRITE FAST) ONE => stream_groups::claim;
+            XDel "xdel" -3 (WRITE FAST) ONE => streams::delete;
+            XGroup "xgroup" -2 (WRITE DENY_OOM) SECOND => stream_groups::group;
+            XInfo "xinfo" -2 (READONLY) SECOND => stream_info::info;
+            XLen "xlen" 2 (READONLY FAST) ONE => streams::length;
+            XPending "xpending" -3 (READONLY) ONE => stream_groups::pending;
+            XRange "xrange" -4 (READONLY) ONE => streams::range;
+            XRead "xread" -4 (READONLY BLOCKING) Keys::Streams => stream_reads::read;
+            XReadGroup "xreadgroup" -7 (WRITE BLOCKING) Keys::Streams => stream_reads::read;
+            XRevRange "xrevrange" -4 (READONLY) ONE => streams::reverse_range;
+            XSetLast "xsetid" -3 (WRITE DENY_OOM FAST) ONE => streams::set_id;
+            XTrim "xtrim" -4 (WRITE) ONE => streams::trim;
+
             // Transactions.
             Discard "discard" 1 (FAST AT_ONCE) NONE => transactions::discard;
             Exec "exec" 1 (AT_ONCE) NONE => transactions::exec_without_multi;
@@ -532,6 +568,10 @@ mod tests {
         assert_eq!(counted.key_positions(&words("sintercard x a")), [0; 0]);
         assert_eq!(positions("sort a by store get store limit store store desc store b store c"), [1, 13]);
         assert_eq!(positions("sort a STORE"), [1]);
+        assert_eq!(positions("xread count 2 BLOCK 1 STREAMS streams b 0 0"), [6, 7]);
+        assert_eq!(positions("xreadgroup group streams c noack streams a >"), [6]);
+        assert_eq!(positions("xread streams a b 0"), [2]);
+        assert_eq!(positions("xread count 2 a b"), [0; 0]);
     }
 
     #[test]

@@ -2,17 +2,22 @@
 //! checksum.
 //!
 //! In: the elements of a value, or the bytes of a client. Out: bytes, or elements. Decoders accept
-//! any bytes; no allocation follows an announced length. Nothing here needs a module outside.
+//! any bytes; no allocation follows an announced length.
 //!
-//! Read: strings, lists, sets, hashes and sorted sets in all encodings that Redis 4 to 7.4 writes,
-//! so also those that pack a small collection into one string. Written: the encodings without
-//! packing, which every version reads; a hash with expiries of fields is read by Redis 7.4.
+//! Read: strings, lists, sets, hashes, sorted sets and streams in all encodings that Redis 4 to 7.4
+//! writes, so also those that pack a small collection into one string. Written: the encodings
+//! without packing, which every version reads, and that of Redis 7.0 for streams; a hash with expiries
+//! of fields is read by Redis 7.4.
 
 mod checksum;
 mod lzf;
 mod packed;
+mod streams;
 
 pub(crate) use checksum::Checksum;
+pub(crate) use streams::{
+    PackedConsumer, PackedGroup, PackedPending, StreamPart, StreamReader, StreamTotals, StreamWriter,
+};
 
 use packed::{Form, Packed};
 use std::borrow::Cow;
@@ -49,6 +54,8 @@ pub(crate) enum Type {
     ExpiringHash,
     /// Members, each with its score behind it, as text.
     SortedSet,
+    /// Nodes, which [`StreamReader`] and [`StreamWriter`] know.
+    Stream,
 }
 
 /// Splits the version and the checksum from a payload. Returns the rest, and the bytes and the
@@ -79,6 +86,7 @@ impl Writer {
             Type::Hash => 4,
             Type::SortedSet => 5,
             Type::ExpiringHash => METADATA,
+            Type::Stream => 19,
         }];
         let mut writer = Self(start, VERSION_WRITTEN);
         if of != Type::String {
@@ -134,11 +142,14 @@ impl Writer {
                     self.0.extend(number.to_le_bytes());
                 }
             },
-            None => {
-                self.length(text.len() as u64);
-                self.0.extend(text);
-            }
+            None => self.raw(text),
         }
+    }
+
+    /// Adds bytes behind their length, as they are.
+    fn raw(&mut self, bytes: &[u8]) {
+        self.length(bytes.len() as u64);
+        self.0.extend(bytes);
     }
 
     /// Adds the score of the member before.
@@ -341,7 +352,7 @@ impl<'a> Reader<'a> {
         let parts = match self.of {
             Type::Hash | Type::SortedSet => 2,
             Type::ExpiringHash => 3,
-            Type::String | Type::List | Type::Set => 1,
+            Type::String | Type::List | Type::Set | Type::Stream => 1,
         };
         match element {
             Some(_) => self.count += 1,

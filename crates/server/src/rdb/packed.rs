@@ -91,6 +91,81 @@ impl<'a> Packed<'a> {
     }
 }
 
+/// A listpack that is written.
+#[derive(Default)]
+pub(super) struct ListPack {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl ListPack {
+    /// Number of bytes of its elements.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(super) fn integer(&mut self, number: i64) {
+        let begin = self.bytes.len();
+        let bytes = number.to_le_bytes();
+        match number {
+            0..=127 => self.bytes.push(bytes[0]),
+            -4096..=4095 => self.bytes.extend([0xc0 | (bytes[1] & 0x1f), bytes[0]]),
+            -32_768..=32_767 => self.wide(0xf1, &bytes[..2]),
+            -8_388_608..=8_388_607 => self.wide(0xf2, &bytes[..3]),
+            -2_147_483_648..=2_147_483_647 => self.wide(0xf3, &bytes[..4]),
+            _ => self.wide(0xf4, &bytes),
+        }
+        self.end_element(begin);
+    }
+
+    fn wide(&mut self, mark: u8, bytes: &[u8]) {
+        self.bytes.push(mark);
+        self.bytes.extend(bytes);
+    }
+
+    /// Adds bytes, of which there are less than 4 GiB.
+    pub(super) fn text(&mut self, text: &[u8]) {
+        let begin = self.bytes.len();
+        match text.len() {
+            length @ ..64 => self.bytes.push(0x80 | length as u8),
+            length @ 64..4096 => self.bytes.extend([0xe0 | (length >> 8) as u8, length as u8]),
+            length => self.wide(0xf0, &(length as u32).to_le_bytes()),
+        }
+        self.bytes.extend(text);
+        self.end_element(begin);
+    }
+
+    /// Adds the length of the element that began there, in groups of 7 bits from the highest one
+    /// on, of which all but the first are marked.
+    fn end_element(&mut self, begin: usize) {
+        let size = self.bytes.len() - begin;
+        let groups = length_bytes(size);
+        for group in (0..groups).rev() {
+            let mark = if group + 1 == groups { 0 } else { 0x80 };
+            self.bytes.push((size >> (7 * group)) as u8 & 0x7f | mark);
+        }
+        self.count += 1;
+    }
+
+    /// Adds the elements of another one.
+    pub(super) fn append(&mut self, other: &Self) {
+        self.bytes.extend(&other.bytes);
+        self.count += other.count;
+    }
+
+    /// Returns the whole listpack.
+    pub(super) fn end(self) -> Vec<u8> {
+        let length = self.bytes.len() + 7;
+        let mut whole = Vec::with_capacity(length);
+        whole.extend((length as u32).to_le_bytes());
+        // 65535 stands for a number that is not kept.
+        whole.extend(u16::try_from(self.count).unwrap_or(u16::MAX).to_le_bytes());
+        whole.extend(self.bytes);
+        whole.push(END);
+        whole
+    }
+}
+
 /// An integer of up to 8 bytes, little-endian.
 fn signed(bytes: &[u8]) -> i64 {
     let unsigned = bytes.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
@@ -149,4 +224,33 @@ fn ziplist_element(bytes: &mut Bytes<'_>) -> Result<Element> {
         0xf1..=0xfd => Element::Integer(i64::from(first & 0xf) - 1),
         _ => return Err(BadPayload),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listpacks_come_back() {
+        let mut pack = ListPack::default();
+        let mut expected = Vec::new();
+        for number in
+            [0, 1, 127, 128, -1, 4095, 4096, -4096, -4097, 32_767, -32_768, 32_768, 1 << 22, 1 << 23]
+        {
+            for number in [number, -number, number << 9, number << 40, i64::MIN, i64::MAX] {
+                pack.integer(number);
+                expected.push(number.to_string().into_bytes());
+            }
+        }
+        for length in [0, 1, 63, 64, 100, 125, 126, 127, 4095, 4096, 16_381, 16_382, 16_383, 2_097_151] {
+            pack.text(&vec![b'x'; length]);
+            expected.push(vec![b'x'; length]);
+        }
+        let mut packed = Packed::new(Form::ListPack, Cow::Owned(pack.end())).unwrap();
+        let mut found = Vec::new();
+        while let Some(element) = packed.next().unwrap() {
+            found.push(element.into_owned());
+        }
+        assert!(found == expected);
+    }
 }

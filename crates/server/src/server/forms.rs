@@ -2,7 +2,8 @@
 //! `hash-max-listpack-entries`.
 //!
 //! A collection of any size has one form here. The settings decide the name that OBJECT ENCODING
-//! returns, which is that of the form that Redis would have for these elements.
+//! returns, which is that of the form that Redis would have for these elements. Those of streams
+//! decide how an approximate trim counts, and how DUMP packs entries.
 
 use super::integers::{Bounds, Integers, NATURAL, Row, SIZE};
 
@@ -10,7 +11,7 @@ const EITHER: Bounds =
     (i32::MIN as i64, i32::MAX as i64, "argument must be between -2147483648 and 2147483647 inclusive");
 
 /// In the order of [`FormSetting`].
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 11] = [
     ("hash-max-listpack-entries", "hash-max-ziplist-entries", 512, &SIZE),
     ("hash-max-listpack-value", "hash-max-ziplist-value", 64, &SIZE),
     ("list-max-listpack-size", "list-max-ziplist-size", -2, &EITHER),
@@ -20,6 +21,8 @@ const ROWS: [Row; 9] = [
     ("set-max-listpack-value", "set-max-listpack-value", 64, &SIZE),
     ("zset-max-listpack-entries", "zset-max-ziplist-entries", 128, &SIZE),
     ("zset-max-listpack-value", "zset-max-ziplist-value", 64, &SIZE),
+    ("stream-node-max-bytes", "stream-node-max-bytes", 4096, &SIZE),
+    ("stream-node-max-entries", "stream-node-max-entries", 100, &SIZE),
 ];
 
 /// A setting, by its place in [`ROWS`].
@@ -34,11 +37,13 @@ pub(crate) enum FormSetting {
     SetValue = 6,
     SortedSetEntries = 7,
     SortedSetValue = 8,
+    StreamBytes = 9,
+    StreamEntries = 10,
 }
 
 /// Values of the settings.
 #[derive(Debug)]
-pub(crate) struct Forms(Integers<9>);
+pub(crate) struct Forms(Integers<{ ROWS.len() }>);
 
 impl Default for Forms {
     fn default() -> Self {
@@ -93,5 +98,6 @@ mod tests {
         assert_eq!(ROWS[FormSetting::SetIntegers as usize].0, "set-max-intset-entries");
         assert_eq!(ROWS[FormSetting::SetValue as usize].0, "set-max-listpack-value");
         assert_eq!(ROWS[FormSetting::SortedSetValue as usize].0, "zset-max-listpack-value");
+        assert_eq!(ROWS[FormSetting::StreamEntries as usize].0, "stream-node-max-entries");
     }
 }

@@ -29,8 +29,12 @@ mod numbers;
 mod tests;
 mod waiters;
 
-pub(crate) use access::{Access, FieldChange, Lifetime, ScoreRule, Scored, Side, SortedRange, score_of};
+pub(crate) use access::{
+    Access, Claim, FieldChange, Lifetime, OpenGroup, OpenStream, ScoreRule, Scored, Side, SortedRange,
+    StreamEntry, score_of,
+};
 pub(crate) use events::{Classes, Interests, KeyEvent, News, Observer};
+pub(crate) use layout::{Consumer, Group, Pending, StreamRecord};
 pub(crate) use waiters::{Served, Waiter};
 
 use crate::wrong::Wrong;
@@ -70,6 +74,7 @@ pub(crate) enum Kind {
     Set,
     List,
     SortedSet,
+    Stream,
 }
 
 impl Kind {
@@ -81,6 +86,7 @@ impl Kind {
             Kind::Set => "set",
             Kind::List => "list",
             Kind::SortedSet => "zset",
+            Kind::Stream => "stream",
         }
     }
 }

@@ -3,7 +3,8 @@
 //! In: the keys that a commit has written. Out: the first waiter of each is signalled; it tries its
 //! command again under the stripes of its keys, and passes the signal to the one behind it if the
 //! key is still there. So an element is taken by the waiter that came first, and a waiter that
-//! leaves passes on what it was told.
+//! leaves passes on what it was told. Waiters that read, and take nothing, are told in the same
+//! order; they are told of the key's removal too.
 //!
 //! Invariants:
 //! - A waiter comes under the stripes of its keys, after it has found nothing there. A commit
@@ -33,6 +34,8 @@ pub(super) struct Waiters {
 /// A waiter in the queues.
 #[derive(Default)]
 struct Slot {
+    /// It is signalled when the key was removed too.
+    reads: bool,
     signals: Mutex<Signals>,
     event: Event,
 }
@@ -108,7 +111,7 @@ impl Slot {
 
 impl Waiters {
     /// Signals the first waiters of keys that a commit has written, whose stripes it holds.
-    pub(super) fn signal(&self, written: &[Key]) -> Served {
+    pub(super) fn signal<'a>(&self, written: impl Iterator<Item = &'a Key>) -> Served {
         let mut served = Served::default();
         // A waiter comes under the key's stripe, so its count is known to the holder of the stripe.
         if self.count.load(Ordering::Relaxed) == 0 {
@@ -161,8 +164,8 @@ impl Waiters {
         }
     }
 
-    fn add(&self, keys: &[Key]) -> Arc<Slot> {
-        let slot = Arc::<Slot>::default();
+    fn add(&self, keys: &[Key], reads: bool) -> Arc<Slot> {
+        let slot = Arc::new(Slot { reads, ..Slot::default() });
         let mut queues = self.queues.lock();
         for key in keys {
             let queue = queues.entry(key.clone()).or_default();
@@ -174,12 +177,13 @@ impl Waiters {
         slot
     }
 
-    /// Gives a signal to the next waiter behind `slot` in the queue of the signal's key.
-    fn pass(&self, slot: &Arc<Slot>, signal: &Signal) {
+    /// Gives a signal to the next waiter behind `slot` in the queue of the signal's key, of those
+    /// that read if the key is not there any more.
+    fn pass(&self, slot: &Arc<Slot>, signal: &Signal, is_there: bool) {
         let queues = self.queues.lock();
         let Some(queue) = queues.get(&signal.key) else { return };
         let mut behind = queue.iter().skip_while(|other| !Arc::ptr_eq(other, slot)).skip(1);
-        let _is_given = behind.any(|next| next.give(signal));
+        let _is_given = behind.any(|next| (is_there || next.reads) && next.give(signal));
     }
 
     fn remove(&self, slot: &Arc<Slot>, keys: &[Key]) {
@@ -204,8 +208,8 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     /// Takes the last place in the queues of keys, whose stripes the caller holds.
-    pub(super) fn new(store: &Store, keys: &[Key]) -> Self {
-        let slot = store.0.waiters.add(keys);
+    pub(super) fn new(store: &Store, keys: &[Key], reads: bool) -> Self {
+        let slot = store.0.waiters.add(keys, reads);
         Self { store: store.clone(), keys: keys.to_vec(), slot }
     }
 
@@ -219,14 +223,14 @@ impl Waiter {
     }
 
     /// Takes its signals, in the order in which they came. The caller holds the stripes of the
-    /// keys, and [passes](Self::pass) on those of keys that are still there.
+    /// keys, and [passes](Self::pass) them on.
     pub(crate) fn take(&self) -> Vec<Signal> {
         std::mem::take(&mut self.slot.signals.lock().given)
     }
 
-    /// Gives a signal to the next waiter for its key.
-    pub(crate) fn pass(&self, signal: &Signal) {
-        self.store.0.waiters.pass(&self.slot, signal);
+    /// Gives a signal to the next waiter for its key, of those that read if the key is not there.
+    pub(crate) fn pass(&self, signal: &Signal, is_there: bool) {
+        self.store.0.waiters.pass(&self.slot, signal, is_there);
     }
 
     /// Says that it will not try at once when a key is written, so that those behind it are
@@ -252,7 +256,7 @@ impl Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         for signal in self.take() {
-            self.pass(&signal);
+            self.pass(&signal, true);
         }
         self.store.0.waiters.remove(&self.slot, &self.keys);
         // One that was given meanwhile is for those that are left.

@@ -24,6 +24,7 @@ mod pubsub;
 mod sets;
 mod sort;
 mod statistics;
+mod streams;
 mod strings;
 mod tracking;
 mod transactions;

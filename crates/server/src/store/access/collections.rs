@@ -352,7 +352,7 @@ impl Access {
 pub(super) fn collection_of(head: &Head) -> Option<Collection> {
     match head.body {
         Body::Collection(collection) => Some(collection),
-        Body::String { .. } => None,
+        Body::String { .. } | Body::Stream(_) => None,
     }
 }
 

@@ -2,7 +2,8 @@
 //! databases.
 
 use super::super::layout::{
-    Body, Collection, collection_value, element_key, element_of, expiry_key, split_element, string_value,
+    Body, Collection, StreamRecord, collection_value, element_key, element_of, expiry_key, split_element,
+    stream_value, string_value,
 };
 use super::{Access, Key, Kind, Mapping, Millis};
 use crate::wrong::Wrong;
@@ -39,6 +40,7 @@ impl Access {
         let value = match head.body {
             Body::String { begins } => string_value(at, &record.value[begins..]),
             Body::Collection(collection) => collection_value(head.kind, at, collection),
+            Body::Stream(stream) => stream_value(at, &stream),
         };
         self.put_head(key, Some(&head), at, &value)?;
         Ok(true)
@@ -60,7 +62,7 @@ impl Access {
             return Ok(true);
         }
         let head = record.head;
-        if from.db != to.db && matches!(head.body, Body::Collection(_)) {
+        if from.db != to.db && head.version().is_some() {
             self.copy(from, to).await?;
             return self.delete(from).await;
         }
@@ -80,25 +82,31 @@ impl Access {
         }
         let head = record.head;
         let before = self.live_to_write(to).await?.map(|record| record.head);
-        let Body::Collection(collection) = head.body else {
+        let Some(copied) = head.version() else {
             self.replace(to, before.as_ref(), head.expiry, &record.value)?;
             return Ok(true);
         };
         let version = self.new_version(to.db).await?;
         let store = self.store.clone();
-        let mut walk = self.walk(&store.0.elements, &collection.version.to_be_bytes())?;
+        let mut walk = self.walk(&store.0.elements, &copied.to_be_bytes())?;
         walk.first().await?;
         while let Some((key, value)) = walk.entry() {
             let element = element_of(key)?;
             let copied = element_key(version, element);
             self.changes()?.batch.put_cf(&store.0.elements, copied, value)?;
-            if collection.fields_expire {
+            if head.expiring_version().is_some() {
                 let (_, expiry) = split_element(head.kind, key, value)?;
                 self.move_field(version, element, None, expiry)?;
             }
             walk.next().await?;
         }
-        let value = collection_value(head.kind, head.expiry, Collection { version, ..collection });
+        let value = match head.body {
+            Body::Collection(collection) => {
+                collection_value(head.kind, head.expiry, Collection { version, ..collection })
+            }
+            Body::Stream(stream) => stream_value(head.expiry, &StreamRecord { version, ..stream }),
+            Body::String { .. } => record.value.to_vec(),
+        };
         self.replace(to, before.as_ref(), head.expiry, &value)?;
         Ok(true)
     }

@@ -8,20 +8,26 @@
 //!   because the store does ([`Wrong::is_of_store`]) may have written a part, so the access is
 //!   abandoned.
 //! - The batch keeps the key's record, its entry in `expiries`, the size of its database and the
-//!   dead versions equal: [`Access::put_head`] and [`Access::remove`] are the only writers of
+//!   dead versions equal: [`Access::write_head`] and [`Access::unlink`] are the only writers of
 //!   records.
 
 mod collections;
+mod deliveries;
 mod events;
 mod fields;
+mod groups;
 mod keys;
 mod lists;
 mod scan;
+mod streams;
 mod strings;
 mod walk;
 mod zsets;
 
+pub(crate) use deliveries::Claim;
 pub(crate) use fields::FieldChange;
+pub(crate) use groups::OpenGroup;
+pub(crate) use streams::{OpenStream, StreamEntry};
 pub(crate) use strings::Lifetime;
 pub(crate) use walk::Side;
 pub(crate) use zsets::{ScoreRule, Scored, SortedRange, score_of};
@@ -29,7 +35,7 @@ pub(crate) use zsets::{ScoreRule, Scored, SortedRange, score_of};
 use super::databases::{Database, Mapping};
 use super::dead::DeadVersion;
 use super::events::{Classes, KeyEvent, News};
-use super::layout::{self, Body, Collection, Head, stored_key};
+use super::layout::{self, Collection, Head, stored_key};
 use super::locks::Guards;
 use super::{Durability, Expiring, Key, Kind, Millis, Served, Store, Waiter};
 use crate::wrong::Wrong;
@@ -72,6 +78,8 @@ struct Changes {
     /// Keys added to each base, less those removed.
     growth: BTreeMap<u16, i64>,
     touched: Vec<Key>,
+    /// Keys of streams that have expired, whose waiters are told too.
+    gone: Vec<Key>,
     dead: Vec<DeadVersion>,
     /// Databases that lost all their keys, by their number and what they were.
     flushed: Vec<(u16, Arc<Database>)>,
@@ -96,6 +104,7 @@ impl Changes {
         self.batch.clear();
         self.growth.clear();
         self.touched.clear();
+        self.gone.clear();
         self.dead.clear();
         self.flushed.clear();
         self.expired.clear();
@@ -116,6 +125,7 @@ impl Access {
             batch: WriteBatchWithIndex::new(&store.0.db, true),
             growth: BTreeMap::new(),
             touched: Vec::new(),
+            gone: Vec::new(),
             dead: Vec::new(),
             flushed: Vec::new(),
             swapped: false,
@@ -183,9 +193,10 @@ impl Access {
         }
     }
 
-    /// Takes the last place in the queues of keys that it has locked.
-    pub(crate) fn wait_for(&self, keys: &[Key]) -> Waiter {
-        Waiter::new(&self.store, keys)
+    /// Takes the last place in the queues of keys that it has locked. A waiter that `reads` is told
+    /// of removals too.
+    pub(crate) fn wait_for(&self, keys: &[Key], reads: bool) -> Waiter {
+        Waiter::new(&self.store, keys, reads)
     }
 
     /// Returns those of the keys, which it has locked, of which no waiter that came before is about
@@ -279,11 +290,12 @@ impl Access {
         }
         for (db, _) in &changes.flushed {
             inner.locks.remove_all(*db);
+            changes.gone.extend(inner.waiters.keys_in(*db));
         }
         for key in &changes.touched {
             inner.locks.touch(key);
         }
-        changes.served.add(inner.waiters.signal(&changes.touched));
+        changes.served.add(inner.waiters.signal(changes.touched.iter().chain(&changes.gone)));
         inner.counts.note_expired(changes.expired.len() as u64);
         for of in [Expiring::Keys, Expiring::Fields] {
             let at = changes.due[of as usize];
@@ -453,7 +465,11 @@ impl Access {
                 // It was absent before, so no watch of it is touched.
                 self.unlink(key, &record.head)?;
                 self.bury(&record.head)?;
-                self.changes()?.expired.push(key.clone());
+                let changes = self.changes()?;
+                changes.expired.push(key.clone());
+                if record.head.kind == Kind::Stream {
+                    changes.gone.push(key.clone());
+                }
                 self.event(Classes::EXPIRED, "expired", key);
                 Ok(None)
             }
@@ -464,6 +480,18 @@ impl Access {
     /// Puts the record `value` of a key, whose expiry is `expiry`, in place of `before`. Elements
     /// of the collection before stay; see [`bury`](Self::bury).
     fn put_head(
+        &mut self,
+        key: &Key,
+        before: Option<&Head>,
+        expiry: Option<Millis>,
+        value: &[u8],
+    ) -> Result<(), Wrong> {
+        self.write_head(key, before, expiry, value)?;
+        self.touch(key)
+    }
+
+    /// [`put_head`](Self::put_head) of which those who watch the key, or wait for it, are not told.
+    fn write_head(
         &mut self,
         key: &Key,
         before: Option<&Head>,
@@ -492,7 +520,7 @@ impl Access {
         if let Some(version) = version.filter(|_| version != before.and_then(Head::expiring_version)) {
             self.changes()?.batch.put_cf(&store.0.server, layout::named_key(version), &key.name)?;
         }
-        self.touch(key)
+        Ok(())
     }
 
     /// Puts the record `value` of a key in place of `before`, whose elements become dead.
@@ -539,7 +567,7 @@ impl Access {
 
     /// Makes the version of a collection dead.
     fn bury(&mut self, head: &Head) -> Result<(), Wrong> {
-        if let Body::Collection(Collection { version, .. }) = head.body {
+        if let Some(version) = head.version() {
             let store = self.store.clone();
             let changes = self.changes()?;
             changes.dead.push(DeadVersion { version, elements: head.entries() });

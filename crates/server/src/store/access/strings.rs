@@ -98,7 +98,7 @@ impl Access {
 fn text(Record { head, value }: Record) -> Option<Value> {
     match head.body {
         Body::String { begins } => Some(value.slice(begins..value.len())),
-        Body::Collection(_) => None,
+        Body::Collection(_) | Body::Stream(_) => None,
     }
 }
 

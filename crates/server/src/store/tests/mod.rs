@@ -6,6 +6,7 @@ mod fields;
 mod maintenance;
 mod model;
 mod sorted;
+mod streams;
 
 use super::dead::Load;
 use super::layout::{ELEMENTS, EXPIRIES, SERVER, size_key, stored_key};
@@ -95,10 +96,10 @@ impl Store {
             if let Some(at) = head.expiry {
                 assert!(entries.contains_key(&layout::expiry_key(at, &stored)[..]));
             }
-            if let layout::Body::Collection(collection) = head.body {
-                sorted.extend((head.kind == Kind::SortedSet).then_some(collection.version));
-                assert_eq!(collection.version >> layout::NUMBER_BITS, u64::from(base));
-                assert_eq!(lives.insert(collection.version, head.entries()), None, "two keys of one version");
+            if let Some(version) = head.version() {
+                sorted.extend((head.kind == Kind::SortedSet).then_some(version));
+                assert_eq!(version >> layout::NUMBER_BITS, u64::from(base));
+                assert_eq!(lives.insert(version, head.entries()), None, "two keys of one version");
             }
         }
         let elements = self.entries(ELEMENTS).await;

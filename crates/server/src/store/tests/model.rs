@@ -7,6 +7,7 @@
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` this number of seeds from there on.
 
 use super::super::*;
+use super::streams::{ModelStream, StreamChange, change_stream, random_stream_change, read_stream};
 use futures_util::future::join;
 use karst_testkit::asked;
 use karst_testkit::random::Random;
@@ -27,6 +28,7 @@ enum Content {
     Set(BTreeMap<Vec<u8>, Vec<u8>>),
     List(VecDeque<Vec<u8>>),
     Sorted(BTreeMap<Vec<u8>, f64>),
+    Stream(ModelStream),
 }
 
 type State = BTreeMap<(u16, Vec<u8>), (Content, Option<Millis>)>;
@@ -60,6 +62,7 @@ enum Change {
     Unrange(Key, f64, f64),
     /// Replaces the elements from this place on; further than the end: none.
     Replace(Key, u64, Vec<Vec<u8>>),
+    Stream(Key, StreamChange),
     Flush(u16),
     Swap(u16, u16),
 }
@@ -77,7 +80,7 @@ fn random_change(random: &mut Random, now: Millis) -> Change {
         elements.push(vec![b'0' + random.below(8) as u8]);
     }
     let side = if random.one_in(2) { Side::Left } else { Side::Right };
-    match random.below(48) {
+    match random.below(72) {
         0..4 => {
             let lifetime = match random.below(3) {
                 0 => Lifetime::Forever,
@@ -104,6 +107,7 @@ fn random_change(random: &mut Random, now: Millis) -> Change {
         40..43 => Change::Unscore(key, elements),
         43..46 => Change::PopScored(key, side, random.below(3)),
         46 => Change::Unrank(key, random.below(3), random.below(6)),
+        47..71 => Change::Stream(key, random_stream_change(random)),
         _ => Change::Unrange(key, random_score(random), random_score(random)),
     }
 }
@@ -138,6 +142,7 @@ fn kind_of(content: &Content) -> Kind {
         Content::Set(_) => Kind::Set,
         Content::List(_) => Kind::List,
         Content::Sorted(_) => Kind::SortedSet,
+        Content::Stream(_) => Kind::Stream,
     }
 }
 
@@ -240,6 +245,14 @@ fn change_model(state: &mut State, change: &Change, now: Millis) {
             };
             change_sorted(state, id(key), |_, member, _| !(*low..=*high).contains(&scores[member]));
         }
+        Change::Stream(key, change) => {
+            if ModelStream::is_made_by(change) {
+                state.entry(id(key)).or_insert_with(|| (Content::Stream(ModelStream::default()), None));
+            }
+            if let Some((Content::Stream(stream), _)) = state.get_mut(&id(key)) {
+                stream.change(change, now);
+            }
+        }
         Change::Flush(db) => state.retain(|(of, _), _| of != db),
         Change::Swap(one, other) => {
             let moved = |db: u16| {
@@ -337,6 +350,7 @@ async fn change_store(access: &mut Access, change: &Change) {
             let range = SortedRange::Scores(Bound::Included(*low), Bound::Included(*high));
             access.remove_range(key, &range).await.err()
         }
+        Change::Stream(key, change) => change_stream(access, key, change).await.err(),
         Change::Flush(db) => access.flush(*db).await.err(),
         Change::Swap(one, other) => access.swap(*one, *other).await.err(),
     };
@@ -350,7 +364,7 @@ fn keys_of(change: &Change) -> Option<Vec<Key>> {
         Change::Put(key, ..) | Change::Take(key, ..) => vec![key.clone()],
         Change::Push(key, ..) | Change::Pop(key, ..) | Change::Replace(key, ..) => vec![key.clone()],
         Change::Score(key, ..) | Change::Unscore(key, _) | Change::PopScored(key, ..) => vec![key.clone()],
-        Change::Unrank(key, ..) | Change::Unrange(key, ..) => vec![key.clone()],
+        Change::Unrank(key, ..) | Change::Unrange(key, ..) | Change::Stream(key, _) => vec![key.clone()],
         Change::Rename(from, to) | Change::Copy(from, to) => vec![from.clone(), to.clone()],
         Change::Flush(_) | Change::Swap(..) => return None,
     })
@@ -383,6 +397,7 @@ async fn all_of(access: &Access) -> State {
                     }
                     Content::Sorted(scores)
                 }
+                Kind::Stream => Content::Stream(read_stream(access, &key).await),
                 kind => {
                     let all = access.all_elements(&key, kind).await.unwrap();
                     assert_eq!(access.length(&key, kind).await.unwrap(), all.len() as u64);

@@ -7,6 +7,15 @@
 //! the beginning of a key's value; a *version* names one life of a collection, is unique, and
 //! begins with the base in its upper 16 bits.
 
+mod streams;
+
+pub(crate) use streams::{Consumer, Group, Pending, StreamRecord};
+pub(super) use streams::{
+    consumer_key, consumer_name_key, entry_key, entry_value, group_key, group_prefixes, owned_key,
+    owned_prefix, pending_key, split_consumer_name, split_entry, split_fields, split_group_key, split_owned,
+    split_pending_key, stream_value,
+};
+
 use super::{Kind, Millis};
 use karstdb::{Error, ErrorKind, Result};
 use smallvec::SmallVec;
@@ -72,6 +81,7 @@ pub(super) enum Body {
         begins: usize,
     },
     Collection(Collection),
+    Stream(StreamRecord),
 }
 
 /// A hash, a set, a list or a sorted set.
@@ -101,6 +111,7 @@ impl Head {
             3 => Kind::Set,
             4 => Kind::List,
             5 => Kind::SortedSet,
+            6 => Kind::Stream,
             _ => return None,
         };
         let fields_expire = kind == Kind::Hash && first & FIELDS_EXPIRE != 0;
@@ -115,6 +126,7 @@ impl Head {
         };
         let body = match kind {
             Kind::String => Body::String { begins: value.len() - rest.len() },
+            Kind::Stream => Body::Stream(StreamRecord::parse(rest)?),
             Kind::Hash | Kind::Set | Kind::List | Kind::SortedSet => {
                 let (version, rest) = rest.split_first_chunk()?;
                 let (count, rest) = rest.split_first_chunk()?;
@@ -144,11 +156,22 @@ impl Head {
         }
     }
 
+    /// The version of a collection.
+    pub(super) fn version(&self) -> Option<u64> {
+        match self.body {
+            Body::String { .. } => None,
+            Body::Collection(Collection { version, .. }) | Body::Stream(StreamRecord { version, .. }) => {
+                Some(version)
+            }
+        }
+    }
+
     /// Number of entries of the collection in the family `elements`: two for each member of a
-    /// sorted set.
+    /// sorted set, and those of a stream's groups.
     pub(super) fn entries(&self) -> u64 {
         match (self.kind, self.body) {
             (_, Body::String { .. }) => 0,
+            (_, Body::Stream(stream)) => stream.length.saturating_add(stream.others),
             (Kind::SortedSet, Body::Collection(set)) => set.count.saturating_mul(2),
             (_, Body::Collection(collection)) => collection.count,
         }
@@ -163,6 +186,7 @@ fn encode_start(kind: Kind, expiry: Option<Millis>, room: usize) -> Vec<u8> {
         Kind::Set => 3,
         Kind::List => 4,
         Kind::SortedSet => 5,
+        Kind::Stream => 6,
     };
     match expiry {
         None => value.push(kind),
@@ -303,7 +327,7 @@ pub(super) fn element_value(kind: Kind, expiry: Option<Millis>, text: &[u8]) -> 
         (Kind::Hash, None) => [&[PLAIN_FIELD], text].concat(),
         (Kind::Hash, Some(at)) => [&[EXPIRING_FIELD], &at.to_be_bytes()[..], text].concat(),
         (Kind::List | Kind::SortedSet, _) => text.to_vec(),
-        (Kind::Set | Kind::String, _) => Vec::new(),
+        (Kind::Set | Kind::String | Kind::Stream, _) => Vec::new(),
     }
 }
 
@@ -483,7 +507,7 @@ mod tests {
         let none = collection_value(Kind::Set, None, Collection { version: 1, ..EMPTY });
         let beyond = Collection { version: 1, count: 2, first: u64::MAX - 1, ..EMPTY };
         let beyond = collection_value(Kind::List, None, beyond);
-        for value in [&longer[..], &none, &beyond, &[0], &[6], &[0x41], &[0x91], &[0x43, 0], &[0x62]] {
+        for value in [&longer[..], &none, &beyond, &[0], &[6], &[7], &[0x41], &[0x91], &[0x43, 0], &[0x62]] {
             assert!(Head::decode(b"k", value).is_err(), "{value:?}");
         }
         assert!(split_stored(b"a").is_err() && split_stored(b"ab").is_ok());

@@ -1,0 +1,149 @@
+//! DUMP and RESTORE of streams with their groups.
+
+use super::pace::Pace;
+use super::{Call, WRITES_AT_MOST};
+use crate::entry_id::EntryId;
+use crate::rdb::{
+    BadPayload, PackedConsumer, PackedGroup, PackedPending, StreamPart, StreamReader, StreamTotals,
+    StreamWriter, Writer,
+};
+use crate::server::FormSetting;
+use crate::store::{Group, Key, OpenStream, Pending, Side, StreamRecord};
+use crate::wrong::Wrong;
+use std::collections::{BTreeMap, HashMap};
+
+/// Bytes that the write of an element takes beside those of the element, about.
+pub(super) const BYTES_OF_WRITE: usize = 128;
+/// Entries that are read together.
+const AT_ONCE: u64 = 1024;
+
+pub(super) fn bad_format(_: BadPayload) -> Wrong {
+    Wrong::err("Bad data format")
+}
+
+/// The writes of a value would take too much memory.
+pub(super) fn too_many() -> Wrong {
+    Wrong::err("the value has more elements than can be written at once")
+}
+
+/// Writes a stream that is there.
+pub(super) async fn dump(call: &Call<'_>, key: &Key) -> Result<Writer, Wrong> {
+    let stream = call.access.stream(key).await?.unwrap_or_default();
+    let forms = call.server.settings().forms();
+    let setting = |of| usize::try_from(forms.get(of)).unwrap_or(usize::MAX);
+    let mut writer =
+        StreamWriter::new(setting(FormSetting::StreamEntries), setting(FormSetting::StreamBytes));
+    let (mut from, mut pace) = (Some(EntryId::ZERO), Pace::default());
+    while let Some(first) = from {
+        let page = call.access.entries(&stream, first..=EntryId::MAX, Side::Left, AT_ONCE).await?;
+        for entry in &page {
+            writer.entry(entry.id, &entry.fields()?);
+            pace.step().await;
+        }
+        from = page.last().and_then(|entry| entry.id.next());
+    }
+    let groups = call.access.groups(&stream).await?;
+    let StreamRecord { length, last, first, max_deleted, added, .. } = stream;
+    let totals = StreamTotals { length, last, first, max_deleted, added };
+    let mut writer = writer.totals(&totals, groups.len());
+    for (name, group) in groups {
+        StreamWriter::group(&mut writer, &packed(call, &stream, name, &group).await?);
+    }
+    Ok(writer)
+}
+
+/// A group with its consumers and pending entries.
+async fn packed(
+    call: &Call<'_>,
+    stream: &StreamRecord,
+    name: Vec<u8>,
+    group: &Group,
+) -> Result<PackedGroup, Wrong> {
+    let (mut consumers, mut places) = (Vec::new(), HashMap::new());
+    for (number, consumer) in call.access.consumers(stream, group).await? {
+        places.insert(number, consumers.len());
+        let (name, seen, active) = (consumer.name, consumer.seen, consumer.active);
+        consumers.push(PackedConsumer { name, seen, active });
+    }
+    let (mut pending, mut from) = (BTreeMap::new(), Some(EntryId::ZERO));
+    while let Some(first) = from {
+        let page =
+            call.access.pending_entries(stream, group, first..=EntryId::MAX, Side::Left, AT_ONCE).await?;
+        from = page.last().and_then(|(id, _)| id.next());
+        for (id, Pending { consumer, delivered, count }) in page {
+            let consumer = places.get(&consumer).copied();
+            let consumer = consumer.ok_or(Wrong::storage("a pending entry without a consumer"))?;
+            pending.insert(id, PackedPending { delivered, count, consumer });
+        }
+    }
+    Ok(PackedGroup { name, last: group.last, read: group.read, consumers, pending })
+}
+
+/// Reads a whole stream, so that nothing is written of one that is damaged or too large.
+pub(super) async fn check(mut reader: StreamReader<'_>) -> Result<(), Wrong> {
+    let (mut bytes, mut pace) = (0usize, Pace::default());
+    while let Some(part) = reader.next().map_err(bad_format)? {
+        bytes += match part {
+            StreamPart::Entry(_, fields) => fields.iter().map(|field| field.len() + 4).sum(),
+            StreamPart::Totals(_) => 0,
+            StreamPart::Group(group) => 2 * BYTES_OF_WRITE * (group.pending.len() + group.consumers.len()),
+        };
+        bytes += BYTES_OF_WRITE;
+        if bytes > WRITES_AT_MOST {
+            return Err(too_many());
+        }
+        pace.step().await;
+    }
+    Ok(())
+}
+
+/// Writes a stream that was checked to a key that is absent.
+pub(super) async fn restore(
+    call: &mut Call<'_>,
+    key: &Key,
+    mut reader: StreamReader<'_>,
+) -> Result<(), Wrong> {
+    let mut stream = call.access.new_stream(key).await?;
+    let (mut pace, counts_reads) = (Pace::default(), reader.counts_reads());
+    while let Some(part) = reader.next().map_err(bad_format)? {
+        match part {
+            StreamPart::Entry(id, fields) => call.access.append(&mut stream, id, &fields)?,
+            StreamPart::Totals(totals) => {
+                let (last, max_deleted, added) = (totals.last, totals.max_deleted, totals.added);
+                stream.record = StreamRecord { last, max_deleted, added, ..stream.record };
+            }
+            StreamPart::Group(mut group) => {
+                if !counts_reads {
+                    group.read = stream.record.added_up_to(group.last);
+                }
+                restore_group(call, &mut stream, group).await?;
+            }
+        }
+        pace.step().await;
+    }
+    call.access.put_stream(&stream, true)
+}
+
+async fn restore_group(
+    call: &mut Call<'_>,
+    stream: &mut OpenStream,
+    packed: PackedGroup,
+) -> Result<(), Wrong> {
+    let group = Group { last: packed.last, read: packed.read, ..Group::default() };
+    let mut open = call.access.new_group(stream, &packed.name, group);
+    let (mut numbers, mut pace) = (Vec::new(), Pace::default());
+    for PackedConsumer { name, seen, active } in packed.consumers {
+        let opened = call.access.open_consumer(stream, &mut open, &name, true).await?;
+        let number = opened.map_or(0, |(number, _)| number);
+        let consumer = open.consumer_mut(number);
+        (consumer.seen, consumer.active) = (seen, active);
+        numbers.push(number);
+        pace.step().await;
+    }
+    for (id, PackedPending { delivered, count, consumer }) in packed.pending {
+        let consumer = numbers.get(consumer).copied().unwrap_or_default();
+        call.access.put_pending(stream, &mut open, id, None, Pending { consumer, delivered, count })?;
+        pace.step().await;
+    }
+    call.access.put_group(stream, &open)
+}
