@@ -45,6 +45,8 @@ pub(super) const UNITS: &[(&str, &str)] = &[
     (SUITE, "unit/type/list-2"),
     (SUITE, "unit/type/list-3"),
     (SUITE, "unit/type/set"),
+    (SUITE, "unit/type/stream"),
+    (SUITE, "unit/type/stream-cgroups"),
     (SUITE, "unit/type/string"),
     (SUITE, "unit/type/zset"),
 ];
