@@ -27,7 +27,10 @@ mod owners;
 mod restore_crashes;
 mod states;
 
-use karst_engine::{Db, Options, ReadOptions};
+use karst_engine::{
+    Checkpoint, Db, ExportImportFilesMetaData, FlushOptions, Options, ReadOptions, WriteOptions,
+};
+use karst_format::key::{self as format_key, SeqNo, ValueType};
 use karst_io::{Env, FileSystem, MemoryFileSystem};
 use std::path::Path;
 use std::sync::Arc;
@@ -79,4 +82,35 @@ fn prefix(db: &Db, family: &str) -> u64 {
         assert_eq!(*found, key(number as u64), "in {family}");
     }
     found.len() as u64
+}
+
+/// Returns an internal key.
+fn internal(user_key: &[u8], trailer: u64) -> Vec<u8> {
+    let mut internal = Vec::new();
+    format_key::append(&mut internal, user_key, trailer);
+    internal
+}
+
+/// Exports three tables as RocksDB's compactions write them: both tables of L1 have the tombstone of
+/// all keys from `b` on, which their bounds cut at `d` and `k`. L2 has `m`, older than the tombstone
+/// and right of both bounds, as if a compaction had taken the tombstone's rest with it.
+pub(crate) fn export_of_cut_tombstones(db: &Db, directory: &str) -> ExportImportFilesMetaData {
+    let flush = || db.flush(&FlushOptions::default()).unwrap();
+    let family = db.default_column_family();
+    db.put("m", "of L2").unwrap();
+    flush();
+    for key in ["a", "e"] {
+        db.delete_range_cf(&WriteOptions::new(), family, "b", "z").unwrap();
+        db.put(key, "of L1").unwrap();
+        flush();
+    }
+    let mut metadata = Checkpoint::new(db).unwrap().export_column_family(family, directory).unwrap();
+    metadata.files.sort_by_key(|file| file.smallest_seq);
+    let [deep, left, right] = &mut metadata.files[..] else { panic!("{metadata:?}") };
+    (deep.level, left.level, right.level) = (2, 1, 1);
+    left.largest = internal(b"d", format_key::RANGE_TOMBSTONE_SENTINEL);
+    let seq = SeqNo(right.smallest_seq);
+    right.smallest = internal(b"d", format_key::pack_trailer(seq, ValueType::RangeDeletion));
+    right.largest = internal(b"k", format_key::RANGE_TOMBSTONE_SENTINEL);
+    metadata
 }

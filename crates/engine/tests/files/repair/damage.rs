@@ -1,5 +1,6 @@
 //! Files of each kind lost, cut short or changed.
 
+use crate::copies::export_of_cut_tombstones;
 use crate::repair::*;
 use karst_engine::{ErrorKind, RepairReport};
 
@@ -457,4 +458,28 @@ fn a_table_is_taken_out_of_the_tree_by_its_number() {
     db.close().unwrap();
     let again = Db::unsafe_remove_sst_file("/db", &sound.options, number).unwrap_err();
     assert_eq!(again.kind(), ErrorKind::NotFound, "{again}");
+}
+
+/// Bounds in a MANIFEST that is readable up to the table's entry cut its tombstones in the new tree
+/// too; a tombstone that counted to its end would delete entries of older tables.
+#[test]
+fn tombstones_end_at_the_bounds_that_a_damaged_manifest_has() {
+    let (env, files) = memory();
+    let all = plain(&env, "create_missing_column_families=true;disable_auto_compactions=true");
+    let db = Db::open("/db", &all).unwrap();
+    let metadata = export_of_cut_tombstones(&db, "/export");
+    let import = |name| db.create_column_family_with_import(name, &all, &Default::default(), &metadata);
+    import("second").unwrap();
+    let expected = contents(&db, "second");
+    assert_eq!(expected.keys().collect::<Vec<_>>(), [b"a", b"e", b"m"]);
+    import("third").unwrap();
+    db.close().unwrap();
+    drop(db);
+    // The last edit is damaged, which is that of the other family.
+    let manifest = named(&*files, "/db", "MANIFEST").pop().unwrap();
+    let length = files.metadata(&manifest).unwrap().len as usize;
+    flip(&*files, &manifest, length - 1);
+    let report = Db::repair("/db", &all).unwrap();
+    assert!(report.trees_made_anew.is_some(), "{report}");
+    assert_eq!(contents(&Db::open("/db", &all).unwrap(), "second"), expected, "{report}");
 }
