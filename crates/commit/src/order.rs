@@ -56,6 +56,10 @@ pub(crate) struct Line {
     failed_log: FileNumber,
     /// Writers are held up, and no write is ordered; see `Pipeline::hold`.
     held: bool,
+    /// Number of callers that wait to hold up writers.
+    holders_waiting: u64,
+    /// Writers are held up for one of the callers that wait for it, which has not taken it yet.
+    hold_is_granted: bool,
     /// No write is ordered and no log is switched ever again. `refused` is set then, possibly by an
     /// earlier log failure.
     closed: bool,
@@ -129,6 +133,8 @@ impl Order {
             older_logs: Vec::new(),
             unlogged: false,
             wal_locks: 0,
+            holders_waiting: 0,
+            hold_is_granted: false,
             refused: None,
             failed_log: FileNumber(0),
             held: false,
@@ -382,9 +388,36 @@ impl Line {
         self.older_logs.retain(|(log, _)| *log >= number);
     }
 
-    /// Holds up writers, or releases them.
-    pub(crate) fn hold(&mut self, held: bool) {
-        self.held = held;
+    /// Holds up writers if nothing prevents it, or if they are held up for a caller that
+    /// [waits](Self::wait_to_hold) and this is one. Returns true if it does.
+    pub(crate) fn take_hold(&mut self, has_waited: bool) -> bool {
+        let granted = has_waited && std::mem::take(&mut self.hold_is_granted);
+        let taken = granted || self.is_open();
+        self.held |= taken;
+        taken
+    }
+
+    /// Releases writers.
+    pub(crate) fn release_hold(&mut self) {
+        self.held = false;
+    }
+
+    /// Counts a caller that waits to hold up writers.
+    pub(crate) fn wait_to_hold(&mut self) {
+        self.holders_waiting += 1;
+    }
+
+    /// Undoes one [`wait_to_hold`](Self::wait_to_hold). Returns true if this releases writers.
+    pub(crate) fn leave_holders(&mut self) -> bool {
+        self.holders_waiting -= 1;
+        let releases = self.holders_waiting == 0 && std::mem::take(&mut self.hold_is_granted);
+        self.held &= !releases;
+        releases
+    }
+
+    /// Returns true if a caller that waits to hold up writers can take that.
+    pub(crate) fn can_take_hold(&self) -> bool {
+        self.hold_is_granted || self.is_open()
     }
 
     /// Stops ordering until the log is [unlocked](Self::unlock_wal) as often as it was locked.
@@ -392,7 +425,8 @@ impl Line {
         self.wal_locks += 1;
     }
 
-    /// Undoes one [`lock_wal`](Self::lock_wal).
+    /// Undoes one [`lock_wal`](Self::lock_wal). With the last one, writers are held up for a caller
+    /// that waits for it, because the log may be locked again before that caller runs.
     ///
     /// # Errors
     /// The log is not locked.
@@ -401,6 +435,10 @@ impl Line {
             return Err(Error::invalid_argument("the log is not locked"));
         }
         self.wal_locks -= 1;
+        if self.is_open() && self.holders_waiting > 0 {
+            self.held = true;
+            self.hold_is_granted = true;
+        }
         Ok(())
     }
 

@@ -4,7 +4,8 @@
 //! [`Pipeline::hold`] waits until everything ordered is visible, and stops ordering. The
 //! [`HeldPipeline`] gives out sequence numbers, which become visible when their owner drops them.
 //!
-//! Invariant: at most one holder. Held writers wait for room before the order step, so no unpolled
+//! Invariants: at most one holder. A caller that waits while the log is locked holds writers once
+//! that ends, even if the log is locked again before it runs. Held writers wait for room before the order step, so no unpolled
 //! future of theirs delays others.
 //!
 //! Lock: `order`, as in `pipeline`; never held while waiting.
@@ -25,10 +26,13 @@ impl<H: Host> Pipeline<H> {
     /// # Errors
     /// Writes are refused, or an insert ever panicked.
     pub async fn hold(self: &Arc<Self>) -> Result<HeldPipeline<H>> {
-        while !self.try_hold()? {
+        let mut waiting = None;
+        while !self.try_hold(waiting.is_some())? {
+            waiting.get_or_insert_with(|| WaitingToHold::new(self));
             self.wait_for_room(|pipeline| pipeline.is_not_held()).await;
         }
         let held = HeldPipeline(self.clone());
+        drop(waiting);
         self.wait_for_room(|pipeline| {
             pipeline.apply.settle();
             pipeline.has_published_all()
@@ -40,24 +44,20 @@ impl<H: Host> Pipeline<H> {
     }
 
     /// Stops ordering until [`unhold`](Self::unhold); returns false if another caller has, or the
-    /// log is locked.
+    /// log is locked. A caller that `has_waited` has a [`WaitingToHold`].
     ///
     /// # Errors
     /// Writes are refused.
-    fn try_hold(&self) -> Result<bool> {
+    fn try_hold(&self, has_waited: bool) -> Result<bool> {
         let mut line = self.order.lock();
         line.check()?;
-        let is_open = line.is_open();
-        if is_open {
-            line.hold(true);
-        }
-        Ok(is_open)
+        Ok(line.take_hold(has_waited))
     }
 
     /// Returns true if [`try_hold`](Self::try_hold) would hold, or fail.
     fn is_not_held(&self) -> bool {
         let line = self.order.lock();
-        line.refused().is_some() || line.is_open()
+        line.refused().is_some() || line.can_take_hold()
     }
 
     /// Waits until writers are not held up; another caller may hold them again by then.
@@ -67,7 +67,7 @@ impl<H: Host> Pipeline<H> {
 
     /// Undoes [`try_hold`](Self::try_hold).
     fn unhold(&self) {
-        self.order.lock().hold(false);
+        self.order.lock().release_hold();
         self.publish.ring_room();
     }
 
@@ -89,36 +89,42 @@ impl<H: Host> Pipeline<H> {
     ///
     /// # Errors
     /// Writes are refused.
-    pub async fn skip_to(&self, seq: SeqNo) -> Result<()> {
-        loop {
-            self.wait_for_room(|pipeline| pipeline.has_room_for(&[])).await;
-            if let Some(reached) = self.try_skip_to(seq)? {
-                self.wait_until_visible(reached).await;
-                return Ok(());
-            }
+    pub async fn skip_to(self: &Arc<Self>, seq: SeqNo) -> Result<()> {
+        let held = self.hold().await?;
+        let ticket = {
+            let mut line = self.order.lock();
+            line.check()?;
+            (line.next_seq() <= seq).then(|| self.enter_to(&mut line, seq))
+        };
+        if let Some(ticket) = ticket {
+            self.apply.finish(ticket);
         }
-    }
-
-    /// Returns the sequence number reached; `None` if there is no room.
-    fn try_skip_to(&self, seq: SeqNo) -> Result<Option<SeqNo>> {
-        let mut line = self.order.lock();
-        line.check()?;
-        if line.next_seq() > seq {
-            return Ok(Some(line.last_seq()));
-        }
-        if !self.has_room_in(&line) {
-            return Ok(None);
-        }
-        let ticket = self.enter_to(&mut line, seq);
-        drop(line);
-        self.apply.finish(ticket);
-        Ok(Some(seq))
+        drop(held);
+        Ok(())
     }
 }
 
 impl<H: Host> Drop for HeldPipeline<H> {
     fn drop(&mut self) {
         self.0.unhold();
+    }
+}
+
+/// A caller of [`Pipeline::hold`] that waits.
+struct WaitingToHold<'a, H: Host>(&'a Pipeline<H>);
+
+impl<'a, H: Host> WaitingToHold<'a, H> {
+    fn new(pipeline: &'a Pipeline<H>) -> Self {
+        pipeline.order.lock().wait_to_hold();
+        Self(pipeline)
+    }
+}
+
+impl<H: Host> Drop for WaitingToHold<'_, H> {
+    fn drop(&mut self) {
+        if self.0.order.lock().leave_holders() {
+            self.0.publish.ring_room();
+        }
     }
 }
 

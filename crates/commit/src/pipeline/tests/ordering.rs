@@ -193,3 +193,31 @@ fn records_that_nobody_asks_for_leave_when_no_more_may_be_buffered() {
     (0..12).for_each(|n| bench.put(&n.to_string(), &value).unwrap());
     assert!(bench.log_bytes(1).len() >= BUFFERED_BYTES);
 }
+
+/// A caller that waits for a locked log to hold up writers has its turn before the log is locked
+/// again, and one that leaves meanwhile holds up nobody.
+#[test]
+fn a_log_that_is_locked_again_at_once_does_not_keep_out_who_waits_to_hold_up_writers() {
+    let bench = Bench::new(rules());
+    let pipeline = &bench.pipeline;
+    let mut cx = Context::from_waker(Waker::noop());
+    karst_io::block_on(&bench.env, pipeline.lock_wal()).unwrap();
+    {
+        let mut holding = pin!(pipeline.hold());
+        assert!(holding.as_mut().poll(&mut cx).is_pending());
+        pipeline.unlock_wal().unwrap();
+        let mut locking = pin!(pipeline.lock_wal());
+        assert!(locking.as_mut().poll(&mut cx).is_pending());
+        let Poll::Ready(held) = holding.as_mut().poll(&mut cx) else { panic!("the lock went first") };
+        assert!(locking.as_mut().poll(&mut cx).is_pending());
+        drop(held.unwrap());
+        karst_io::block_on(&bench.env, locking).unwrap();
+    }
+    {
+        let mut holding = pin!(pipeline.hold());
+        assert!(holding.as_mut().poll(&mut cx).is_pending());
+        pipeline.unlock_wal().unwrap();
+    }
+    bench.put("a", "1").unwrap();
+    assert_eq!(bench.entries(), ["a@1=1"]);
+}
