@@ -18,12 +18,12 @@ pub(super) const NAME: &str = "c_test";
 
 /// Crates with its source. Behind the `+` of the version stands RocksDB's release.
 const RELEASES: &[Peer] = &[
-    Peer { name: "librocksdb-sys", version: "0.8.3+7.4.4" },
-    Peer { name: "librocksdb-sys", version: "0.11.0+8.1.1" },
-    Peer { name: "librocksdb-sys", version: "0.16.0+8.10.0" },
-    Peer { name: "librocksdb-sys", version: "0.17.3+10.4.2" },
-    Peer { name: "librocksdb-sys", version: "0.19.0+11.8.1" },
-    Peer { name: "rust-librocksdb-sys", version: "0.49.0+11.12.0" },
+    Peer::of("librocksdb-sys", "0.8.3+7.4.4"),
+    Peer::of("librocksdb-sys", "0.11.0+8.1.1"),
+    Peer::of("librocksdb-sys", "0.16.0+8.10.0"),
+    Peer::of("librocksdb-sys", "0.17.3+10.4.2"),
+    Peer::of("librocksdb-sys", "0.19.0+11.8.1"),
+    Peer::of("rust-librocksdb-sys", "0.49.0+11.12.0"),
 ];
 
 /// Text before the test's first line. `err` is the name of the local error variable where a check

@@ -2,10 +2,11 @@
 //!
 //! In: the Go modules in `crates/capi/tests`, which name the versions, and for `gorocksdb` a header
 //! with the functions that RocksDB has removed since. Out: the tests. The sources come from Go's
-//! module proxy.
+//! module proxy; the header of RocksDB's release that a binding was written for comes with a crate.
 
-use super::{Place, Test};
+use super::{Peer, Place, Test, fetched};
 use crate::run::{Result, repository_root, succeeds};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// A binding with its tests.
@@ -16,28 +17,48 @@ pub(super) struct Binding {
     module: &'static str,
     /// Additional arguments of `go test`.
     flags: &'static [&'static str],
+    /// A crate with the header of RocksDB's release that the binding was written for. Without one
+    /// it is compiled with KarstDB's header.
+    header: Option<Peer>,
 }
 
 pub(super) const BINDINGS: &[Binding] = &[
-    Binding { name: "gorocksdb", package: "github.com/tecbot/gorocksdb", module: "go", flags: &[] },
+    Binding {
+        name: "gorocksdb",
+        package: "github.com/tecbot/gorocksdb",
+        module: "go",
+        flags: &[],
+        header: None,
+    },
     Binding {
         name: "grocksdb",
         package: "github.com/linxGnu/grocksdb",
         module: "grocksdb",
         // Without this tag it links compression libraries, which are not RocksDB's.
         flags: &["-tags", "grocksdb_clean_link"],
+        header: None,
+    },
+    Binding {
+        name: "cometbft-db",
+        package: "github.com/cometbft/cometbft-db",
+        module: "cometbft",
+        flags: &["-tags", "rocksdb grocksdb_clean_link"],
+        header: Some(Peer::of("rust-librocksdb-sys", "0.30.0+9.8.4")),
     },
 ];
 
 /// Builds the tests of the binding, linked as the crates are, and lists them.
-pub(super) fn tests(place: &Place, binding: &Binding) -> Result<Vec<Test>> {
+pub(super) fn tests(root: &Path, place: &Place, binding: &Binding) -> Result<Vec<Test>> {
     let Binding { name, package, .. } = *binding;
     if !succeeds("go", &["version"]) {
         return Err(format!("go is not installed (Debian: golang-go): the tests of {name} cannot be built"));
     }
     let module = repository_root().join("crates/capi/tests").join(binding.module);
     println!("\n==> the tests of {package}");
-    let headers = place.library.with_file_name("include");
+    let headers = match &binding.header {
+        Some(peer) => fetched(root, peer)?.join("rocksdb/include"),
+        None => place.library.with_file_name("include"),
+    };
     let binary = place.tmp.join(format!("{name}.test"));
     let built = Command::new("go")
         .args(["test", "-c", "-o"])

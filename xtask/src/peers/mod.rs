@@ -18,7 +18,7 @@ mod switched;
 
 use crate::capi;
 use crate::run::{Result, cache_dir, repository_root, step_in};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -30,10 +30,23 @@ use std::time::{Duration, Instant};
 struct Peer {
     name: &'static str,
     version: &'static str,
+    /// Crates that its tests need and its published manifest lacks, as they are unpublished
+    /// neighbours in its repository: name and version.
+    tests_need: &'static [(&'static str, &'static str)],
 }
 
-const PEERS: &[Peer] =
-    &[Peer { name: "rocksdb", version: "0.25.0" }, Peer { name: "librocksdb-sys", version: "0.19.0+11.8.1" }];
+impl Peer {
+    const fn of(name: &'static str, version: &'static str) -> Peer {
+        Peer { name, version, tests_need: &[] }
+    }
+}
+
+const PEERS: &[Peer] = &[
+    Peer::of("rocksdb", "0.25.0"),
+    Peer::of("librocksdb-sys", "0.19.0+11.8.1"),
+    Peer { name: "kvdb-rocksdb", version: "0.21.0", tests_need: &[("kvdb-shared-tests", "0.11.0")] },
+    Peer::of("openraft-rocksstore", "0.9.21"),
+];
 
 /// Time limit of a test; the longest takes 20 s.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -152,13 +165,13 @@ pub(crate) fn peers(args: &[String]) -> Result {
     for peer in PEERS.iter().filter(|peer| asked.wants(peer.name)) {
         let source = source(&root, peer)?;
         let mut tests = Vec::new();
-        for binary in place.build(&source)? {
+        for binary in place.build(&source, peer.tests_need.is_empty())? {
             tests.extend(place.tests(peer.name, &source, &binary)?);
         }
         run(&format!("{} {}", peer.name, peer.version), tests);
     }
     for binding in go::BINDINGS.iter().filter(|binding| asked.wants(binding.name)) {
-        run(binding.name, go::tests(&place, binding)?);
+        run(binding.name, go::tests(&root, &place, binding)?);
     }
     let _ = fs::remove_dir_all(&place.tmp);
     println!();
@@ -177,9 +190,12 @@ pub(crate) fn peers(args: &[String]) -> Result {
 /// RocksDB 11's, and returns its folder.
 fn stand_in(folder: &Path) -> Result<PathBuf> {
     const FUNCTIONS: &str = include_str!("../../../crates/capi/tests/functions.txt");
+    /// Those of Debian's 7.8, of which later releases have removed some.
+    const BEFORE: &str = include_str!("../../../crates/capi/tests/functions_7_8.txt");
     fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let source = folder.join("stand_in.c");
-    let text: String = FUNCTIONS.lines().map(|name| format!("void {name}(void) {{}}\n")).collect();
+    let all: BTreeSet<&str> = FUNCTIONS.lines().chain(BEFORE.lines()).collect();
+    let text: String = all.iter().map(|name| format!("void {name}(void) {{}}\n")).collect();
     fs::write(&source, text).map_err(|e| format!("{}: {e}", source.display()))?;
     let (source, library) = (source.to_string_lossy(), folder.join("librocksdb.so"));
     let named = "-Wl,-soname,librocksdb.so.11";
@@ -291,6 +307,12 @@ fn source(root: &Path, peer: &Peer) -> Result<PathBuf> {
     let part = root.join(format!("{name}.part"));
     let _ = fs::remove_dir_all(&part);
     copy_folder(&from, &part).map_err(|e| failed(&part, e))?;
+    let manifest = part.join("Cargo.toml");
+    let mut text = fs::read_to_string(&manifest).map_err(|e| failed(&manifest, e))?;
+    for (name, version) in peer.tests_need {
+        text += &format!("\n[dev-dependencies.{name}]\nversion = \"={version}\"\n");
+    }
+    fs::write(&manifest, text).map_err(|e| failed(&manifest, e))?;
     fs::rename(&part, &copy).map_err(|e| failed(&copy, e))?;
     Ok(copy)
 }
@@ -393,13 +415,15 @@ impl Place {
             .env("TMPDIR", &self.tmp);
     }
 
-    /// Builds the tests of a crate, and returns the paths of its programs.
-    fn build(&self, source: &Path) -> Result<Vec<PathBuf>> {
+    /// Builds the tests of a crate, and returns the paths of its programs. With `locked` all
+    /// dependencies are those of its lock file.
+    fn build(&self, source: &Path, locked: bool) -> Result<Vec<PathBuf>> {
         println!("\n==> the tests of {}", source.display());
         let mut command = cargo(source);
         self.env(&mut command);
         let built = command
-            .args(["test", "--no-run", "--locked", "--lib", "--tests", "--message-format=json"])
+            .args(["test", "--no-run", "--lib", "--tests", "--message-format=json"])
+            .args(locked.then_some("--locked"))
             .stderr(Stdio::inherit())
             .output()
             .map_err(|e| format!("cannot run cargo: {e}"))?;
