@@ -16,6 +16,7 @@
 //! | `geohash` | positions on the earth as scores |
 //! | `hyperloglog` | estimates of numbers of elements, and their bytes |
 //! | `rdb` | values as DUMP and RESTORE have them |
+//! | `lua` | scripts: virtual machines, and what scripts see in them |
 //! | `store` | keys, types, expiry and elements over KarstDB |
 //! | `server` | state that all connections share |
 //! | `session` | state of one client |
@@ -34,6 +35,7 @@ mod entry_id;
 mod files;
 mod geohash;
 mod hyperloglog;
+mod lua;
 mod numbers;
 mod pattern;
 mod rdb;

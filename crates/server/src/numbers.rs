@@ -79,6 +79,29 @@ pub(crate) fn float_text(number: f64) -> String {
     format!("{sign}{}", decimal_text(&digits, exponent))
 }
 
+/// Returns the text of a number with `precision` digits at most, in the shorter of the forms with and
+/// without an exponent, as C prints it by `%.*g`.
+pub(crate) fn general_text(number: f64, precision: usize) -> String {
+    let precision = precision.max(1);
+    if number.is_nan() {
+        return if number.is_sign_negative() { "-nan" } else { "nan" }.to_owned();
+    }
+    if number.is_infinite() {
+        return if number < 0.0 { "-inf" } else { "inf" }.to_owned();
+    }
+    let text = format!("{number:.*e}", precision - 1);
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if exponent < -4 || exponent >= precision as i32 {
+        let mantissa = if mantissa.contains('.') { without_trailing_zeros(mantissa) } else { mantissa };
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs());
+    }
+    let fraction = (precision as i32 - 1 - exponent).max(0) as usize;
+    let text = format!("{number:.fraction$}");
+    if text.contains('.') { without_trailing_zeros(&text).to_owned() } else { text }
+}
+
 /// Returns the text of a number with up to 17 digits behind the point, without trailing zeros.
 pub(crate) fn long_text(number: f64) -> String {
     without_trailing_zeros(&format!("{number:.FRACTION_DIGITS$}")).to_owned()
@@ -217,5 +240,23 @@ mod tests {
         assert_eq!(float_sum(b"x", b"1"), Err(Wrong::not_a_float()));
         assert_eq!(float_sum(b"1", b"inf"), Err(Wrong::float_overflow()));
         assert_eq!(float_sum(b".", b"1"), Err(Wrong::not_a_float()));
+    }
+
+    #[test]
+    fn general_texts_are_those_of_c() {
+        for (number, precision, text) in [
+            (0.1, 17, "0.10000000000000001"),
+            (0.1, 14, "0.1"),
+            (1e15, 14, "1e+15"),
+            (123456.0, 14, "123456"),
+            (1e-5, 14, "1e-05"),
+            (0.0001, 14, "0.0001"),
+            (-1.5e300, 17, "-1.5000000000000001e+300"),
+            (0.0, 14, "0"),
+            (99999.5, 5, "1e+05"),
+            (f64::NEG_INFINITY, 14, "-inf"),
+        ] {
+            assert_eq!(general_text(number, precision), text);
+        }
     }
 }

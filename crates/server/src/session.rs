@@ -32,6 +32,8 @@ pub(crate) struct Session {
     is_in_exec: Cell<bool>,
     /// True if CLIENT CACHING is for the next command or transaction.
     pub(crate) caching: Cell<bool>,
+    /// It is the session of a script, which the client's one does not see.
+    is_script: bool,
     /// Memory of queued commands and watched keys since both were empty, in bytes.
     held: Cell<usize>,
 }
@@ -74,8 +76,29 @@ impl Session {
             watched: RefCell::default(),
             is_in_exec: Cell::new(false),
             caching: Cell::new(false),
+            is_script: false,
             held: Cell::new(0),
         }
+    }
+
+    /// State of a script that the client runs: it begins in the client's database with the client's
+    /// rights, and what it changes ends with it.
+    pub(crate) fn of_script(&self) -> Self {
+        let session = Self::new(self.client.clone());
+        session.db.set(self.db());
+        session.caching.set(self.caching.get());
+        session.is_in_exec.set(true);
+        Self {
+            user: RefCell::new(self.user()),
+            has_authenticated: Cell::new(true),
+            is_script: true,
+            ..session
+        }
+    }
+
+    /// True for the state of a script.
+    pub(crate) fn is_script(&self) -> bool {
+        self.is_script
     }
 
     /// Makes it as [`new`](Self::new) does, for RESET, with the default user.
@@ -97,7 +120,9 @@ impl Session {
 
     pub(crate) fn select(&self, db: u16) {
         self.db.set(db);
-        self.client.note_db(db);
+        if !self.is_script {
+            self.client.note_db(db);
+        }
     }
 
     /// A key of its database.

@@ -1,15 +1,15 @@
 //! A server on a simulated machine: connections that deliver bytes in parts and are reset, and
 //! power failures of the disk, all determined by a seed.
 //!
-//! Clients count, set keys of their own, run transactions, and add, sum and pop the members of
+//! Clients count, set keys of their own, run transactions and scripts, and add, sum and pop the members of
 //! sorted sets, over several lives of the machine. Checked: writes acknowledged under `always`
 //! survive every life; no two acknowledged INCRs gave one number, and the counter is what they and
-//! the unanswered ones allow; a transaction is there as a whole or not at all; no member is popped
-//! twice, and the index of a sorted set agrees with its members; entries of a stream are delivered
-//! to a group once, and are pending until they are acknowledged ([`streams`]); equal seeds give
-//! equal histories. Without faults: what one client costs the others, how the end comes to clients
-//! that are slow or never pause, in [`blocking`] that elements reach those who wait for them, in
-//! [`linear`] that histories of shared keys are linearizable, and in [`tracking`] that caches of
+//! the unanswered ones allow; a transaction or a script is there as a whole or not at all; no member
+//! is popped twice, and the index of a sorted set agrees with its members; entries of a stream are
+//! delivered to a group once, and are pending until they are acknowledged ([`streams`]); equal seeds
+//! give equal histories. Without faults: what one client costs the others, how the end comes to
+//! clients that are slow or never pause, in [`blocking`] that elements reach those who wait for them,
+//! in [`linear`] that histories of shared keys are linearizable, and in [`tracking`] that caches of
 //! clients are not stale.
 //!
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` this number of seeds from there on.
@@ -18,6 +18,8 @@
 mod blocking;
 #[path = "simulation/linear.rs"]
 mod linear;
+#[path = "simulation/scripts.rs"]
+mod scripts;
 #[path = "simulation/streams.rs"]
 mod streams;
 #[path = "simulation/tracking.rs"]
@@ -56,6 +58,8 @@ struct Known {
     own: Vec<(u64, u64)>,
     /// Acknowledged transactions, and those whose replies did not come.
     transactions: (i64, i64),
+    /// Acknowledged scripts, and those whose replies did not come.
+    scripts: (u64, u64),
     scores: KnownScores,
     stream: streams::KnownStream,
     /// Connections that were reset.
@@ -150,7 +154,7 @@ async fn client(env: Env, address: SocketAddr, number: u64, seed: u64, known: Rc
                 Err(_) => continue,
             },
         };
-        let went = match random.below(10) {
+        let went = match random.below(11) {
             0 => count(&mut client, &known).await,
             1 => set_own(&mut client, number, &known).await,
             2 => transact(&mut client, &known).await,
@@ -158,6 +162,7 @@ async fn client(env: Env, address: SocketAddr, number: u64, seed: u64, known: Rc
             4 => pop_score(&mut client, &known).await,
             5 => sum_score(&mut client, &known).await,
             6..9 => streams::operate(&mut client, number, &mut random, &known).await,
+            9 => scripts::transfer(&mut client, &mut random, &known).await,
             _ => look(&mut client, number, &known).await,
         };
         match went {
@@ -355,6 +360,7 @@ async fn check(env: Env, known: Known) {
         }
         check_scores(&mut client, &known.scores).await.unwrap_or_else(|Gone| panic!("it was reset"));
         streams::check(&mut client, &known.stream).await.unwrap_or_else(|Gone| panic!("it was reset"));
+        scripts::check(&mut client, known.scripts).await.unwrap_or_else(|Gone| panic!("it was reset"));
         let acknowledged = known.counted.len() as i64;
         let most = known.counted.last().copied().unwrap_or(0);
         assert!(values[0] >= most, "{most} was acknowledged, and the counter is {}", values[0]);

@@ -46,6 +46,7 @@ const GROUPS: &[(&str, &str)] = &[
     ("keys", "keyspace"),
     ("lists", "list"),
     ("pubsub", "pubsub"),
+    ("scripting", "scripting"),
     ("sets", "set"),
     ("stream", "stream"),
     ("strings", "string"),

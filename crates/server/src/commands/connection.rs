@@ -2,6 +2,7 @@
 
 use super::table::Id;
 use super::{Call, QUOTED_AT_MOST, containers, quoted, tracking};
+use crate::lua::REDIS_VERSION;
 use crate::numbers::{integer, milliseconds_argument};
 use crate::resp::Protocol;
 use crate::server::{Client, DEFAULT_USER};
@@ -9,9 +10,6 @@ use crate::session::Replies;
 use crate::wrong::Wrong;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Version of Redis whose commands and replies are meant, in HELLO and INFO.
-pub(super) const REDIS_VERSION: &str = "7.4.2";
 
 pub(super) async fn ping(call: &mut Call<'_>) -> Result<(), Wrong> {
     let is_subscribed = call.session.client.is_subscribed() && call.session.protocol() == Protocol::Two;

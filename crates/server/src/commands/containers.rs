@@ -1,5 +1,5 @@
 //! Commands of which each argument behind the name is a command of its own: ACL, CLIENT, COMMAND,
-//! CONFIG, FUNCTION, LATENCY, MEMORY, MODULE, OBJECT, PUBSUB, SLOWLOG, XGROUP and XINFO. Their
+//! CONFIG, FUNCTION, LATENCY, MEMORY, MODULE, OBJECT, PUBSUB, SCRIPT, SLOWLOG, XGROUP and XINFO. Their
 //! subcommands, with arity and help.
 //!
 //! A subcommand that is unknown or has another number of arguments is refused before its handler
@@ -80,10 +80,14 @@ const CONFIG: &[Sub] = &[
 ];
 
 const FUNCTION: &[Sub] = &[
-    ("delete", 3, "<library>", "Refused; there is no library."),
-    ("flush", -2, "[ASYNC|SYNC]", "Delete all libraries; there are none."),
-    ("kill", 2, "", "Refused; no function runs."),
-    ("list", -2, "[LIBRARYNAME <pattern>] [WITHCODE]", "Return an empty array."),
+    ("delete", 3, "<library>", "Delete a library."),
+    ("dump", 2, "", "Return all libraries as one string, for RESTORE."),
+    ("flush", -2, "[ASYNC|SYNC]", "Delete all libraries."),
+    ("kill", 2, "", "End the function that runs for too long."),
+    ("list", -2, "[LIBRARYNAME <pattern>] [WITHCODE]", "Return the libraries and their functions."),
+    ("load", -3, "[REPLACE] <code>", "Add a library."),
+    ("restore", -3, "<payload> [FLUSH|APPEND|REPLACE]", "Add the libraries of a string of DUMP."),
+    ("stats", 2, "", "Return the function that runs, and the numbers of libraries and functions."),
 ];
 
 const LATENCY: &[Sub] = &[
@@ -124,6 +128,14 @@ const PUBSUB: &[Sub] = &[
     ("shardnumsub", -2, "[<channel> [...]]", "Return the numbers of subscribers of shard channels."),
 ];
 
+const SCRIPT: &[Sub] = &[
+    ("debug", 3, "(YES|SYNC|NO)", "Refused, except for NO; there is no debugger."),
+    ("exists", -3, "<sha1> [<sha1> ...]", "Return which scripts are kept."),
+    ("flush", -2, "[ASYNC|SYNC]", "Forget all scripts."),
+    ("kill", 2, "", "End the script that runs for too long."),
+    ("load", 3, "<script>", "Keep a script, and return its hash."),
+];
+
 const SLOW_LOG: &[Sub] = &[
     ("get", -2, "[<count>]", "Return the newest entries, 10 by default; -1: all."),
     ("len", 2, "", "Return the number of entries."),
@@ -157,6 +169,7 @@ pub(super) fn subcommands(id: Id) -> &'static [Sub] {
         Id::Module => MODULE,
         Id::Object => OBJECT,
         Id::PubSub => PUBSUB,
+        Id::Script => SCRIPT,
         Id::SlowLog => SLOW_LOG,
         Id::XGroup => X_GROUP,
         Id::XInfo => X_INFO,

@@ -113,7 +113,8 @@ const CHANGES: &str = "RW access update";
 /// Flags of the first key of a command and of the others.
 fn key_flags(spec: &Spec) -> (&'static str, &'static str) {
     let row = KEY_FLAGS.iter().find(|(.., names)| names.contains(&spec.name));
-    let default = if spec.flags.has(super::Flags::WRITE) { CHANGES } else { READS };
+    let changes = spec.flags.has(super::Flags::WRITE) || spec.runs_writer();
+    let default = if changes { CHANGES } else { READS };
     match row {
         Some((first, "", _)) => (first, first),
         Some((first, others, _)) => (first, others),

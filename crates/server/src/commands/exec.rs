@@ -55,7 +55,7 @@ pub(super) async fn exec(server: &Server, session: &Session, out: &mut Encoder) 
     let (mut keys, mut reaches_any, mut writes) = (Vec::new(), false, false);
     let mut db = session.db();
     for (spec, args) in commands() {
-        writes |= spec.flags.has(Flags::WRITE);
+        writes |= spec.flags.has(Flags::WRITE) || spec.runs_writer();
         reaches_any |= spec.reaches_any(args);
         keys.extend(spec.keys(args, db));
         // The keys of later commands are of the database that this one chooses, if it will.

@@ -27,6 +27,7 @@ mod dump_streams;
 mod encoding;
 mod exec;
 mod field_expiry;
+mod functions;
 mod geo;
 mod gets;
 mod hashes;
@@ -40,6 +41,8 @@ mod numbering;
 mod operation;
 mod pace;
 mod pubsub;
+mod script_run;
+mod scripting;
 mod server;
 mod sets;
 mod sort;
@@ -186,7 +189,9 @@ pub(crate) fn company(request: &[Vec<u8>], session: &Session) -> Company {
 
 /// True if a request waits while CLIENT PAUSE keeps clients from writing.
 pub(crate) fn may_write(request: &[Vec<u8>], session: &Session) -> bool {
-    let writes = |spec: &Spec| spec.flags.has(Flags::WRITE) || matches!(spec.id, Id::Publish | Id::SPublish);
+    let writes = |spec: &Spec| {
+        spec.flags.has(Flags::WRITE) || spec.runs_writer() || matches!(spec.id, Id::Publish | Id::SPublish)
+    };
     let of = |args: &[Vec<u8>]| args.first().and_then(|name| find(name));
     match of(request) {
         Some(spec) if spec.id == Id::Exec => {
@@ -330,6 +335,9 @@ async fn perform(
     out: &mut Encoder,
 ) -> Result<Option<Waiting>, Wrong> {
     let spec = allowed(server, session, args).await.inspect_err(|_| session.refuse_transaction())?;
+    if server.scripts().is_busy() && !is_allowed_while_busy(spec, args) {
+        server.scripts().check_busy().map_err(|busy| refuse_while_busy(spec, session, &busy))?;
+    }
     if session.is_in_transaction() && spec.id != Id::Exec && !spec.flags.has(Flags::AT_ONCE) {
         session.client.note_command(numbering::name_of(spec, args), server.env().now());
         return exec::queue(spec, server, session, args, out).map(|()| None);
@@ -356,6 +364,29 @@ fn reject(server: &Server, spec: &Spec, args: &[Vec<u8>]) {
     server.command_stats().of(numbering::of_request(spec, args)).rejected.add(1);
 }
 
+/// True for commands that are carried out while a script runs for too long.
+fn is_allowed_while_busy(spec: &Spec, args: &[Vec<u8>]) -> bool {
+    let is_sub = |name: &str| args.get(1).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    match spec.id {
+        Id::Auth | Id::Discard | Id::Hello | Id::Multi | Id::Quit => true,
+        Id::Reset | Id::Shutdown | Id::Unwatch | Id::Watch => true,
+        Id::Script => is_sub("kill"),
+        Id::Function => is_sub("kill") || is_sub("stats"),
+        _ => false,
+    }
+}
+
+/// The error of a command that is refused while a script runs for too long.
+fn refuse_while_busy(spec: &Spec, session: &Session, busy: &Wrong) -> Wrong {
+    if spec.id != Id::Exec || !session.is_in_transaction() {
+        session.refuse_transaction();
+        return busy.clone();
+    }
+    session.transaction.take();
+    session.unwatch();
+    Wrong::new(format!("EXECABORT Transaction discarded because of: {busy}"))
+}
+
 /// Carries out a command that no transaction queues.
 async fn perform_now(
     spec: &Spec,
@@ -368,6 +399,8 @@ async fn perform_now(
     session.client.note_command(numbering::name_of(spec, args), begun);
     let done = if spec.id == Id::Exec && session.is_in_transaction() {
         exec::exec(server, session, out).await.map(|()| None)
+    } else if spec.runs_writer() {
+        scripting::begin(spec, server, session, args, out).await.map(|()| None)
     } else if spec.flags.has(Flags::BLOCKING) {
         blocking::begin(spec, server, session, args, out).await
     } else {

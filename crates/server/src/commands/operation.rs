@@ -1,9 +1,9 @@
 //! Commands of operators: SAVE and its relatives, MEMORY without a key, DEBUG, and LOLWUT.
 
-use super::connection::REDIS_VERSION;
 use super::{Call, QUOTED_AT_MOST, acl, quoted};
 use crate::config_file::rewritten;
 use crate::files::{read_whole, replace};
+use crate::lua::REDIS_VERSION;
 use crate::numbers::float_argument;
 use crate::server::{AppendSync, MAX_CLIENTS, Server, Settings};
 use crate::wrong::Wrong;

@@ -1,12 +1,12 @@
 //! The server as a whole: INFO, CONFIG, COMMAND, databases, the time and the end.
 
-use super::connection::REDIS_VERSION;
 use super::pace::Pace;
 use super::table::{Id, Keys, Spec, TABLE, find};
 use super::{
     Call, QUOTED_AT_MOST, categories, containers, details, docs, lower, operation, quoted, statistics,
     tracking,
 };
+use crate::lua::REDIS_VERSION;
 use crate::numbers::integer;
 use crate::pattern::Pattern;
 use crate::server::Space;
@@ -360,6 +360,8 @@ fn of_clients(call: &Call<'_>) -> Lines {
 }
 
 fn of_memory(call: &Call<'_>) -> Lines {
+    let (scripts, script_bytes) = call.server.scripts().sizes();
+    let (libraries, functions, code_bytes) = call.server.libraries().now().sizes();
     let (memtables, cache) = operation::used_memory(call.server);
     let (used, memory) = (memtables + cache, call.server.memory());
     let peak = memory.note_used(used);
@@ -373,6 +375,12 @@ fn of_memory(call: &Call<'_>) -> Lines {
         ("used_memory_peak_human", human(peak)),
         ("used_memory_memtables", memtables.to_string()),
         ("used_memory_block_cache", cache.to_string()),
+        ("used_memory_scripts_eval", script_bytes.to_string()),
+        ("used_memory_functions", code_bytes.to_string()),
+        ("used_memory_scripts", (script_bytes + code_bytes).to_string()),
+        ("number_of_cached_scripts", scripts.to_string()),
+        ("number_of_functions", functions.to_string()),
+        ("number_of_libraries", libraries.to_string()),
         ("maxmemory", "0".to_owned()),
         ("maxmemory_policy", "noeviction".to_owned()),
     ])

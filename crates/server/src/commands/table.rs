@@ -136,8 +136,19 @@ impl Spec {
     pub(crate) fn reaches_any(&self, args: &[Vec<u8>]) -> bool {
         match self.id {
             Id::Sort | Id::SortRo => args.iter().skip(2).any(|argument| argument.contains(&b'*')),
+            _ if self.runs_writer() => true,
             _ => matches!(self.keys, Keys::All) || self.keys == Keys::None && self.flags.has(Flags::READONLY),
         }
+    }
+
+    /// True if it runs a script.
+    pub(crate) fn runs_script(&self) -> bool {
+        matches!(self.id, Id::Eval | Id::EvalRo | Id::EvalSha | Id::EvalShaRo | Id::FCall | Id::FCallRo)
+    }
+
+    /// True if it runs a script that may write any key.
+    pub(crate) fn runs_writer(&self) -> bool {
+        self.runs_script() && !self.flags.has(Flags::READONLY)
     }
 
     /// Keys of a request of a client in database `db`; of COPY and MOVE with the one that they
@@ -222,13 +233,13 @@ macro_rules! for_each_command {
     ($then:ident) => {
         $then! {
             // Connections.
-            Auth "auth" -2 (FAST NO_AUTH) NONE => connection::auth;
-            Client "client" -2 (ADMIN) NONE => connection::client;
+            Auth "auth" -2 (FAST NO_AUTH NO_SCRIPT) NONE => connection::auth;
+            Client "client" -2 (ADMIN NO_SCRIPT) NONE => connection::client;
             Echo "echo" 2 (FAST) NONE => connection::echo;
-            Hello "hello" -1 (FAST NO_AUTH) NONE => connection::hello;
+            Hello "hello" -1 (FAST NO_AUTH NO_SCRIPT) NONE => connection::hello;
             Ping "ping" -1 (FAST) NONE => connection::ping;
-            Quit "quit" -1 (FAST NO_AUTH AT_ONCE) NONE => connection::quit;
-            Reset "reset" 1 (FAST NO_AUTH AT_ONCE) NONE => connection::reset;
+            Quit "quit" -1 (FAST NO_AUTH AT_ONCE NO_SCRIPT) NONE => connection::quit;
+            Reset "reset" 1 (FAST NO_AUTH AT_ONCE NO_SCRIPT) NONE => connection::reset;
             Select "select" 2 (FAST) NONE => connection::select;
 
             // Publishing.
@@ -243,35 +254,35 @@ macro_rules! for_each_command {
             Unsubscribe "unsubscribe" -1 (PUBSUB NO_SCRIPT) NONE => pubsub::unsubscribe;
 
             // The server.
-            Acl "acl" -2 (ADMIN) NONE => acl::acl;
+            Acl "acl" -2 (ADMIN NO_SCRIPT) NONE => acl::acl;
             Asking "asking" 1 (FAST) NONE => absent::cluster;
             Cluster "cluster" -2 () NONE => absent::cluster;
             BgSave "bgsave" -1 (ADMIN NO_SCRIPT) NONE => operation::background_save;
             Command "command" -1 () NONE => server::command;
-            Config "config" -2 (ADMIN) NONE => server::config;
+            Config "config" -2 (ADMIN NO_SCRIPT) NONE => server::config;
             DbSize "dbsize" 1 (READONLY FAST) NONE => server::db_size;
             Debug "debug" -2 (ADMIN NO_SCRIPT) NONE => operation::debug;
             FlushAll "flushall" -1 (WRITE) Keys::All => server::flush_all;
             FlushDb "flushdb" -1 (WRITE) Keys::All => server::flush_db;
-            Function "function" -2 () NONE => absent::function;
+            Function "function" -2 (NO_SCRIPT) NONE => functions::function;
             Info "info" -1 () NONE => server::info;
             LastSave "lastsave" 1 (FAST) NONE => operation::last_save;
             Latency "latency" -2 (ADMIN NO_SCRIPT) NONE => statistics::latency;
             Lolwut "lolwut" -1 (READONLY FAST) NONE => operation::lolwut;
             Memory "memory" -2 (READONLY) SECOND => memory::memory;
-            Module "module" -2 (ADMIN) NONE => absent::module;
+            Module "module" -2 (ADMIN NO_SCRIPT) NONE => absent::module;
             Monitor "monitor" 1 (ADMIN NO_SCRIPT) NONE => watching::monitor;
             ReadOnly "readonly" 1 (FAST) NONE => absent::cluster;
             ReadWrite "readwrite" 1 (FAST) NONE => absent::cluster;
-            ReplicaOf "replicaof" 3 (ADMIN) NONE => absent::replica_of;
-            Role "role" 1 (FAST ADMIN) NONE => server::role;
+            ReplicaOf "replicaof" 3 (ADMIN NO_SCRIPT) NONE => absent::replica_of;
+            Role "role" 1 (FAST ADMIN NO_SCRIPT) NONE => server::role;
             Save "save" 1 (ADMIN NO_SCRIPT) NONE => operation::save;
-            Shutdown "shutdown" -1 (ADMIN) NONE => server::shutdown;
-            SlaveOf "slaveof" 3 (ADMIN) NONE => absent::replica_of;
+            Shutdown "shutdown" -1 (ADMIN NO_SCRIPT) NONE => server::shutdown;
+            SlaveOf "slaveof" 3 (ADMIN NO_SCRIPT) NONE => absent::replica_of;
             SlowLog "slowlog" -2 (ADMIN) NONE => watching::slow_log;
             SwapDb "swapdb" 3 (WRITE FAST) Keys::All => server::swap_db;
             Time "time" 1 (FAST) NONE => server::time;
-            Wait "wait" 3 (NO_SCRIPT) NONE => blocking::wait;
+            Wait "wait" 3 () NONE => blocking::wait;
             WaitAof "waitaof" 4 (NO_SCRIPT) NONE => blocking::wait_aof;
 
             // Strings.
@@ -392,11 +403,11 @@ macro_rules! for_each_command {
             SUnionStore "sunionstore" -3 (WRITE DENY_OOM) EACH => sets::union_store;
 
             // Lists.
-            BlMove "blmove" 6 (WRITE DENY_OOM NO_SCRIPT BLOCKING) TWO => blocking::at_once;
+            BlMove "blmove" 6 (WRITE DENY_OOM BLOCKING) TWO => blocking::at_once;
             BlMPop "blmpop" -5 (WRITE BLOCKING) Keys::Counted(2) => blocking::at_once;
-            BlPop "blpop" -3 (WRITE NO_SCRIPT BLOCKING) Keys::Range(1, -2, 1) => blocking::at_once;
-            BRPop "brpop" -3 (WRITE NO_SCRIPT BLOCKING) Keys::Range(1, -2, 1) => blocking::at_once;
-            BRPopLPush "brpoplpush" 4 (WRITE DENY_OOM NO_SCRIPT BLOCKING) TWO => blocking::at_once;
+            BlPop "blpop" -3 (WRITE BLOCKING) Keys::Range(1, -2, 1) => blocking::at_once;
+            BRPop "brpop" -3 (WRITE BLOCKING) Keys::Range(1, -2, 1) => blocking::at_once;
+            BRPopLPush "brpoplpush" 4 (WRITE DENY_OOM BLOCKING) TWO => blocking::at_once;
             LIndex "lindex" 3 (READONLY) ONE => lists::index;
             LInsert "linsert" 5 (WRITE DENY_OOM) ONE => lists::insert;
             LLen "llen" 2 (READONLY FAST) ONE => lists::length;
@@ -417,8 +428,8 @@ macro_rules! for_each_command {
 
             // Sorted sets.
             BzMPop "bzmpop" -5 (WRITE BLOCKING) Keys::Counted(2) => blocking::at_once;
-            BzPopMax "bzpopmax" -3 (WRITE NO_SCRIPT FAST BLOCKING) Keys::Range(1, -2, 1) => blocking::at_once;
-            BzPopMin "bzpopmin" -3 (WRITE NO_SCRIPT FAST BLOCKING) Keys::Range(1, -2, 1) => blocking::at_once;
+            BzPopMax "bzpopmax" -3 (WRITE FAST BLOCKING) Keys::Range(1, -2, 1) => blocking::at_once;
+            BzPopMin "bzpopmin" -3 (WRITE FAST BLOCKING) Keys::Range(1, -2, 1) => blocking::at_once;
             ZAdd "zadd" -4 (WRITE DENY_OOM FAST) ONE => zsets::add;
             ZCard "zcard" 2 (READONLY FAST) ONE => zsets::length;
             ZCount "zcount" 4 (READONLY FAST) ONE => zset_ranges::count_scores;
@@ -480,13 +491,21 @@ macro_rules! for_each_command {
             XRevRange "xrevrange" -4 (READONLY) ONE => streams::reverse_range;
             XSetLast "xsetid" -3 (WRITE DENY_OOM FAST) ONE => streams::set_id;
             XTrim "xtrim" -4 (WRITE) ONE => streams::trim;
+            // Scripts.
+            Eval "eval" -3 (NO_SCRIPT) Keys::Counted(2) => scripting::eval;
+            EvalRo "eval_ro" -3 (READONLY NO_SCRIPT) Keys::Counted(2) => scripting::eval;
+            EvalSha "evalsha" -3 (NO_SCRIPT) Keys::Counted(2) => scripting::eval;
+            EvalShaRo "evalsha_ro" -3 (READONLY NO_SCRIPT) Keys::Counted(2) => scripting::eval;
+            FCall "fcall" -3 (NO_SCRIPT) Keys::Counted(2) => scripting::eval;
+            FCallRo "fcall_ro" -3 (READONLY NO_SCRIPT) Keys::Counted(2) => scripting::eval;
+            Script "script" -2 (NO_SCRIPT) NONE => scripting::script;
 
             // Transactions.
-            Discard "discard" 1 (FAST AT_ONCE) NONE => transactions::discard;
-            Exec "exec" 1 (AT_ONCE) NONE => transactions::exec_without_multi;
-            Multi "multi" 1 (FAST AT_ONCE) NONE => transactions::multi;
-            Unwatch "unwatch" 1 (FAST) NONE => transactions::unwatch;
-            Watch "watch" -2 (FAST AT_ONCE) EACH => transactions::watch;
+            Discard "discard" 1 (FAST AT_ONCE NO_SCRIPT) NONE => transactions::discard;
+            Exec "exec" 1 (AT_ONCE NO_SCRIPT) NONE => transactions::exec_without_multi;
+            Multi "multi" 1 (FAST AT_ONCE NO_SCRIPT) NONE => transactions::multi;
+            Unwatch "unwatch" 1 (FAST NO_SCRIPT) NONE => transactions::unwatch;
+            Watch "watch" -2 (FAST AT_ONCE NO_SCRIPT) EACH => transactions::watch;
         }
     };
 }

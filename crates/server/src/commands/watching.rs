@@ -62,7 +62,10 @@ pub(super) fn note<T>(
     begun: Duration,
     done: &Result<T, Wrong>,
 ) {
-    show(spec, server, session, args);
+    // A script was shown before its commands.
+    if !spec.runs_script() {
+        show(spec, server, session, args);
+    }
     time(spec, server, session, args, begun, 1);
     if done.is_err() {
         server.command_stats().of(numbering::of_request(spec, args)).failed.add(1);
@@ -78,7 +81,9 @@ pub(super) fn note_queued<T>(
     begun: Duration,
     done: &Result<T, Wrong>,
 ) {
-    show(spec, server, session, args);
+    if !spec.runs_script() {
+        show(spec, server, session, args);
+    }
     count(spec, server, args, server.env().now().saturating_sub(begun), 1);
     if done.is_err() {
         server.command_stats().of(numbering::of_request(spec, args)).failed.add(1);
@@ -103,8 +108,8 @@ pub(super) fn show(spec: &Spec, server: &Server, session: &Session, args: &[Vec<
         return;
     }
     let now = server.env().unix_time();
-    let mut line =
-        format!("+{}.{:06} [{} {}]", now.as_secs(), now.subsec_micros(), session.db(), session.client.peer);
+    let from = if session.is_script() { "lua".to_owned() } else { session.client.peer.to_string() };
+    let mut line = format!("+{}.{:06} [{} {from}]", now.as_secs(), now.subsec_micros(), session.db());
     for argument in &*redacted(args) {
         line.push(' ');
         quote(&mut line, argument);

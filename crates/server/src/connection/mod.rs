@@ -170,7 +170,10 @@ impl Connection<'_> {
                     self.early.consume(consumed, &mut self.receiver);
                     bytes += consumed;
                     let Some(request) = request else { break };
-                    let company = company(&request, &self.session);
+                    let company = match self.server.scripts().is_busy() {
+                        true => Company::Alone,
+                        false => company(&request, &self.session),
+                    };
                     (request, company)
                 }
             };

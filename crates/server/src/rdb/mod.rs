@@ -35,6 +35,9 @@ const METADATA: u8 = 24;
 /// Maximum number of bytes of one value that its compressed strings have in all.
 const EXPANDED_AT_MOST: usize = 512 << 20;
 
+/// What the code of a library follows.
+const LIBRARY: u8 = 245;
+
 /// The payload is none of DUMP, or is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadPayload;
@@ -157,6 +160,17 @@ impl Writer {
         self.0.extend(score.to_le_bytes());
     }
 
+    /// Begins a payload of libraries.
+    pub(crate) fn of_libraries() -> Self {
+        Self(Vec::new(), VERSION_WRITTEN)
+    }
+
+    /// Adds the code of a library.
+    pub(crate) fn library(&mut self, code: &[u8]) {
+        self.0.push(LIBRARY);
+        self.string(code);
+    }
+
     /// Adds the version. The caller sums the bytes, and adds the sum by [`seal`](Self::seal).
     pub(crate) fn end(&mut self) -> &[u8] {
         self.0.extend(self.1.to_le_bytes());
@@ -217,6 +231,26 @@ impl<'a> Bytes<'a> {
         match self.length_or_encoding()? {
             (length, false) => Ok(length),
             (_, true) => Err(BadPayload),
+        }
+    }
+
+    /// A string, which takes of the bytes that compressed ones may still have.
+    fn string(&mut self, room: &mut usize) -> Result<Cow<'a, [u8]>> {
+        let bytes = self;
+        let integer = |number: i32| Ok(Cow::Owned(number.to_string().into_bytes()));
+        match bytes.length_or_encoding()? {
+            (length, false) => bytes.take(length).map(Cow::Borrowed),
+            (0, true) => integer(i8::from_le_bytes(bytes.array()?).into()),
+            (1, true) => integer(i16::from_le_bytes(bytes.array()?).into()),
+            (2, true) => integer(i32::from_le_bytes(bytes.array()?)),
+            (3, true) => {
+                let (compressed, length) = (bytes.length()?, bytes.length()?);
+                let length = usize::try_from(length).map_err(|_| BadPayload)?;
+                *room = room.checked_sub(length).ok_or(BadPayload)?;
+                let compressed = bytes.take(compressed)?;
+                lzf::expand(compressed, length).map(Cow::Owned).ok_or(BadPayload)
+            }
+            _ => Err(BadPayload),
         }
     }
 
@@ -408,23 +442,25 @@ impl<'a> Reader<'a> {
     }
 
     fn string(&mut self) -> Result<Cow<'a, [u8]>> {
-        let bytes = &mut self.bytes;
-        let integer = |number: i32| Ok(Cow::Owned(number.to_string().into_bytes()));
-        match bytes.length_or_encoding()? {
-            (length, false) => bytes.take(length).map(Cow::Borrowed),
-            (0, true) => integer(i8::from_le_bytes(bytes.array()?).into()),
-            (1, true) => integer(i16::from_le_bytes(bytes.array()?).into()),
-            (2, true) => integer(i32::from_le_bytes(bytes.array()?)),
-            (3, true) => {
-                let (compressed, length) = (bytes.length()?, bytes.length()?);
-                let length = usize::try_from(length).map_err(|_| BadPayload)?;
-                self.room = self.room.checked_sub(length).ok_or(BadPayload)?;
-                let compressed = bytes.take(compressed)?;
-                lzf::expand(compressed, length).map(Cow::Owned).ok_or(BadPayload)
-            }
-            _ => Err(BadPayload),
-        }
+        self.bytes.string(&mut self.room)
     }
+}
+
+/// Returns the code of the libraries of a payload without its footer.
+///
+/// # Errors
+/// Why it is none, as Redis says it.
+pub(crate) fn libraries(body: &[u8]) -> std::result::Result<Vec<Vec<u8>>, &'static str> {
+    let mut bytes = Bytes(body);
+    let (mut codes, mut room) = (Vec::new(), EXPANDED_AT_MOST);
+    while !bytes.0.is_empty() {
+        if bytes.byte() != Ok(LIBRARY) {
+            return Err("given type is not a function");
+        }
+        let code = bytes.string(&mut room).map_err(|_| "failed loading the given functions payload")?;
+        codes.push(code.into_owned());
+    }
+    Ok(codes)
 }
 
 #[cfg(test)]

@@ -232,3 +232,19 @@ proptest! {
         prop_assert_eq!(whole(&payload), Err(BadPayload));
     }
 }
+
+#[test]
+fn libraries_come_back_and_others_are_refused() {
+    let mut writer = Writer::of_libraries();
+    let codes = [b"#!lua name=a\n".to_vec(), vec![b'x'; 100_000]];
+    codes.iter().for_each(|code| writer.library(code));
+    writer.end();
+    let payload = writer.seal(0);
+    let (body, ..) = split_footer(&payload).unwrap();
+    assert_eq!(libraries(body), Ok(codes.to_vec()));
+    assert_eq!(libraries(b""), Ok(Vec::new()));
+    assert_eq!(libraries(&[246, 1, b'x']), Err("given type is not a function"));
+    for end in 1..20 {
+        assert!(libraries(&body[..end]).is_err() || body[..end].len() == 15, "{end}");
+    }
+}

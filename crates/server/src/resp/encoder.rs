@@ -206,6 +206,48 @@ impl Encoder {
         }
     }
 
+    /// A text in a format of three letters. RESP2: a string.
+    pub(crate) fn verbatim_bytes(&mut self, format: &[u8], text: &[u8]) {
+        match self.is_three() {
+            true => {
+                self.head(b'=', text.len() as i64 + 4);
+                let letters = format.iter().chain(b"   ").take(3);
+                self.bytes.extend(letters);
+                self.bytes.push(b':');
+                self.bytes.extend_from_slice(text);
+                self.bytes.extend_from_slice(b"\r\n");
+            }
+            false => self.bulk(text),
+        }
+    }
+
+    /// A status of any bytes without a line break.
+    pub(crate) fn simple_bytes(&mut self, text: &[u8]) {
+        self.bytes.push(b'+');
+        self.bytes.extend_from_slice(text);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// True or false. RESP2: 1 or 0.
+    pub(crate) fn boolean(&mut self, is_true: bool) {
+        match self.is_three() {
+            true => self.bytes.extend_from_slice(if is_true { b"#t\r\n" } else { b"#f\r\n" }),
+            false => self.integer(is_true.into()),
+        }
+    }
+
+    /// The digits of a number of any size, without a line break. RESP2: a string.
+    pub(crate) fn big_number(&mut self, digits: &[u8]) {
+        match self.is_three() {
+            true => {
+                self.bytes.push(b'(');
+                self.bytes.extend_from_slice(digits);
+                self.bytes.extend_from_slice(b"\r\n");
+            }
+            false => self.bulk(digits),
+        }
+    }
+
     /// A floating-point number. RESP2: its text as a string.
     pub(crate) fn double(&mut self, number: f64) {
         match self.is_three() {

@@ -20,6 +20,8 @@ pub(crate) enum Scene {
     TopLevel,
     /// When a transaction queued or ran it.
     Transaction,
+    /// When a script called it.
+    Script,
 }
 
 /// Kind of what was refused.

@@ -13,6 +13,7 @@ mod forms;
 mod histogram;
 mod integers;
 mod latency;
+mod libraries;
 mod mailbox;
 mod memory;
 mod observer;
@@ -20,6 +21,7 @@ mod operation;
 mod pause;
 mod pubsub;
 mod saves;
+mod scripts;
 mod settings;
 mod slowlog;
 mod stats;
@@ -34,11 +36,15 @@ pub(crate) use clients::Clients;
 pub(crate) use command_stats::CommandStats;
 pub(crate) use forms::FormSetting;
 pub(crate) use latency::{LatencyLog, Samples};
+use libraries::Libraries;
+pub(crate) use libraries::RestorePolicy;
 use memory::Memory;
 use observer::Teller;
 pub(crate) use operation::{OperationSetting, SwitchSetting};
 use pause::Pause;
 use saves::Saves;
+pub(crate) use scripts::Listed;
+use scripts::Scripts;
 pub use settings::AppendSync;
 pub(crate) use settings::Settings;
 use slowlog::SlowLog;
@@ -139,6 +145,8 @@ struct Inner {
     config_file: Option<PathBuf>,
     allows_debug: bool,
     pause: Pause,
+    scripts: Scripts,
+    libraries: Libraries,
     stop: Bell,
     /// Environment's monotonic time when it was opened.
     since: Duration,
@@ -176,6 +184,14 @@ impl Server {
         let (settings, clients) = (Arc::new(settings), Arc::new(Clients::new(interests.clone())));
         let (told, limits) = (clients.clone(), settings.clone());
         store.observe(Teller { clients: told, settings: limits, interests, env: env.clone() });
+        let libraries = match Libraries::load(&store, env).await {
+            Ok(libraries) => libraries,
+            Err(error) => {
+                // The first error is the one to tell; the database was only read.
+                let _ = store.close().await;
+                return Err(error);
+            }
+        };
         let run_id = [env.random_seed(), env.random_seed(), env.random_seed()];
         let run_id = format!("{:016x}{:016x}{:08x}", run_id[0], run_id[1], run_id[2] as u32);
         let server = Self(Arc::new(Inner {
@@ -196,6 +212,8 @@ impl Server {
             config_file: options.config_file.clone(),
             allows_debug: options.allow_debug,
             pause: Pause::default(),
+            scripts: Scripts::new(options.threads.max(1)),
+            libraries,
             stop: Bell::default(),
             since: env.now(),
             run_id,
@@ -334,6 +352,14 @@ impl Server {
 
     pub(crate) fn pause(&self) -> &Pause {
         &self.0.pause
+    }
+
+    pub(crate) fn scripts(&self) -> &Scripts {
+        &self.0.scripts
+    }
+
+    pub(crate) fn libraries(&self) -> &Libraries {
+        &self.0.libraries
     }
 
     pub(crate) fn run_id(&self) -> &str {

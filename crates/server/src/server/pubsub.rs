@@ -113,6 +113,16 @@ impl PubSub {
         receivers
     }
 
+    /// Number of those who would get a message of a channel now.
+    pub(crate) async fn receivers(&self, space: Space, channel: &[u8]) -> usize {
+        let matching = match space {
+            Space::Channels => self.matching(channel).await,
+            Space::Patterns | Space::Shards => Vec::new(),
+        };
+        let of_patterns = matching.iter().map(|pattern| self.subscribers(Space::Patterns, pattern));
+        self.subscribers(space, channel) + of_patterns.sum::<usize>()
+    }
+
     /// Returns the patterns with subscribers that match a channel.
     async fn matching(&self, channel: &[u8]) -> Vec<Arc<[u8]>> {
         let patterns: Vec<_> = self.0.lock().0[Space::Patterns as usize].keys().cloned().collect();

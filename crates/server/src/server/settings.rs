@@ -53,6 +53,7 @@ pub(crate) struct Settings {
     slower_than: AtomicI64,
     slow_log_length: AtomicU64,
     tracked_keys: AtomicU64,
+    script_time: AtomicU64,
     forms: Forms,
     operation: OperationSettings,
     /// Where `notify-keyspace-events` is.
@@ -60,7 +61,9 @@ pub(crate) struct Settings {
 }
 
 /// Settings that CONFIG SET changes, by Redis' names; others that CONFIG GET knows are fixed.
-const CHANGEABLE: [&str; 10] = [
+const CHANGEABLE: [&str; 12] = [
+    "busy-reply-threshold",
+    "lua-time-limit",
     "appendfsync",
     "maxclients",
     "requirepass",
@@ -81,6 +84,8 @@ const SLOWER_THAN: i64 = 10_000;
 const SLOW_LOG_LENGTH: u64 = 128;
 /// Default of `tracking-table-max-keys`.
 const TRACKED_KEYS: u64 = 1_000_000;
+/// Default of `busy-reply-threshold`, in milliseconds.
+const SCRIPT_TIME: u64 = 5000;
 /// Minimum of a size in bytes, which is in its error text.
 const MEBIBYTE: u64 = 1 << 20;
 /// Maximum of a size in bytes, which is in its error text.
@@ -104,6 +109,7 @@ impl Settings {
             slower_than: AtomicI64::new(SLOWER_THAN),
             slow_log_length: AtomicU64::new(SLOW_LOG_LENGTH),
             tracked_keys: AtomicU64::new(TRACKED_KEYS),
+            script_time: AtomicU64::new(SCRIPT_TIME),
             forms: Forms::default(),
             operation: OperationSettings::default(),
             interests,
@@ -159,6 +165,12 @@ impl Settings {
         usize::try_from(self.tracked_keys.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
+    /// Time from which on a script keeps others from being served; `None`: never.
+    pub(crate) fn script_time(&self) -> Option<Duration> {
+        let millis = self.script_time.load(Ordering::Relaxed);
+        (millis > 0).then(|| Duration::from_millis(millis))
+    }
+
     /// Settings of the forms that OBJECT ENCODING names.
     pub(crate) fn forms(&self) -> &Forms {
         &self.forms
@@ -186,6 +198,7 @@ impl Settings {
             "appendfsync" => self.append_sync().name().to_owned(),
             "slowlog-log-slower-than" => self.slower_than.load(Ordering::Relaxed).to_string(),
             "slowlog-max-len" => self.slow_log_length().to_string(),
+            "busy-reply-threshold" | "lua-time-limit" => self.script_time.load(Ordering::Relaxed).to_string(),
             "maxclients" => self.max_clients().to_string(),
             "tracking-table-max-keys" => self.tracked_keys().to_string(),
             "notify-keyspace-events" => self.interests.classes().to_string(),
@@ -269,6 +282,11 @@ impl Settings {
                     self.interests.set_classes(classes);
                 }
                 Ok(())
+            }
+            "busy-reply-threshold" | "lua-time-limit" => {
+                let wrong = "argument must be between 0 and 9223372036854775807 inclusive";
+                let number = integer_within(value, 0, i64::MAX, wrong)?;
+                store(&self.script_time, number.cast_unsigned())
             }
             "proto-max-bulk-len" => memory(&self.argument_at_most),
             "client-query-buffer-limit" => memory(&self.request_at_most),

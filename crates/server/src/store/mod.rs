@@ -21,6 +21,7 @@ mod cursors;
 mod databases;
 mod dead;
 mod events;
+mod functions;
 mod layout;
 mod locks;
 mod maintain;

@@ -115,6 +115,13 @@ impl Client {
         })
     }
 
+    /// Reads the next line of a reply.
+    pub(crate) fn raw_line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("the server is there");
+        line.trim_end().to_owned()
+    }
+
     /// Reads the next replies or pushes and compares them.
     pub(crate) fn expect(&mut self, replies: &[&str]) {
         for expected in replies {

@@ -54,7 +54,7 @@ fn features_that_are_off_say_so() {
         ("FUNCTION LIST LIBRARYNAME", "-ERR library name argument was not given"),
         ("FUNCTION FLUSH ASYNC", "+OK"),
         ("FUNCTION DELETE a", "-ERR Library not found"),
-        ("FUNCTION LOAD a", "-ERR unknown subcommand 'LOAD'. Try FUNCTION HELP."),
+        ("FUNCTION LOAD a", "-ERR Missing library metadata"),
         ("REPLICAOF NO ONE", "+OK"),
         ("REPLICAOF 127.0.0.1 6379", "-ERR replication is not served: only NO ONE is taken"),
         ("CLIENT GETREDIR", ":-1"),

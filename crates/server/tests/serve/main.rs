@@ -21,6 +21,7 @@ mod notifications;
 mod operation;
 mod pipelines;
 mod pubsub;
+mod scripts;
 mod sets;
 mod sort;
 mod statistics;

@@ -55,6 +55,22 @@ pub(in super::super) async fn check(
     }
 }
 
+/// Checks a command that a script calls.
+///
+/// # Errors
+/// The user may not run it.
+pub(in super::super) async fn check_in_script(
+    server: &Server,
+    session: &Session,
+    spec: &Spec,
+    args: &[Vec<u8>],
+) -> Result<(), Wrong> {
+    match refusal_text(server, session, spec, args).await {
+        Some(text) => Err(Wrong::err(format_args!("ACL failure in script: {text}"))),
+        None => Ok(()),
+    }
+}
+
 /// Checks a command that EXEC runs.
 ///
 /// # Errors
@@ -95,7 +111,11 @@ pub(in super::super) fn note(
     user: Vec<u8>,
 ) {
     let in_transaction = session.is_in_transaction() || session.is_in_exec();
-    let place = if in_transaction { Scene::Transaction } else { Scene::TopLevel };
+    let place = match in_transaction {
+        _ if session.is_script() => Scene::Script,
+        true => Scene::Transaction,
+        false => Scene::TopLevel,
+    };
     let client = session.client.line(server.env().now());
     let denial = Denial { reason, place, object, user, client };
     server.acl_log().add(denial, server.env().unix_time(), server.settings().acl_log_length());

@@ -14,7 +14,7 @@ mod check;
 mod file;
 mod rules;
 
-pub(super) use check::{check, check_queued, may_read_all, note};
+pub(super) use check::{check, check_in_script, check_queued, may_read_all, note};
 
 use super::table::{Id, find};
 use super::{Call, QUOTED_AT_MOST, categories, containers, lower, numbering, quoted};
@@ -284,6 +284,7 @@ fn log(call: &mut Call<'_>) -> Result<(), Wrong> {
         let place = match entry.denial.place {
             Scene::TopLevel => "toplevel",
             Scene::Transaction => "multi",
+            Scene::Script => "lua",
         };
         out.map(10);
         out.bulk("count");
