@@ -79,8 +79,8 @@ pub(crate) fn float_text(number: f64) -> String {
     format!("{sign}{}", decimal_text(&digits, exponent))
 }
 
-/// Returns the text of a number with `precision` digits at most, in the shorter of the forms with and
-/// without an exponent, as C prints it by `%.*g`.
+/// Returns the text of a number with `precision` digits at most, in the shorter of the forms with
+/// and without an exponent, as C prints it by `%.*g`.
 pub(crate) fn general_text(number: f64, precision: usize) -> String {
     let precision = precision.max(1);
     if number.is_nan() {

@@ -181,7 +181,7 @@ impl History {
                     _ => None,
                 }
             } else {
-                self.call(client, &Op::draw(&mut random, unique, unix_time(), false), "")
+                self.call(client, &Op::draw(&mut random, unique, unix_time(), true), "")
             };
             if done.is_none() {
                 return;

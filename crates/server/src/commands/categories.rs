@@ -40,13 +40,13 @@ const GROUPS: &[(&str, &str)] = &[
     ("bits", "bitmap"),
     ("blocking", "list"),
     ("connection", "connection"),
+    ("functions", "scripting"),
     ("geo", "geo"),
     ("hashes", "hash"),
     ("hyperloglog", "hyperloglog"),
     ("keys", "keyspace"),
     ("lists", "list"),
     ("pubsub", "pubsub"),
-    ("scripting", "scripting"),
     ("sets", "set"),
     ("stream", "stream"),
     ("strings", "string"),
@@ -100,7 +100,6 @@ pub(super) fn of(spec: &Spec) -> Vec<&'static str> {
         (!is(Flags::FAST), "slow"),
         (is(Flags::ADMIN) || DANGEROUS.contains(&name), "dangerous"),
         (OF_CONNECTIONS.contains(&name), "connection"),
-        (name == "function", "scripting"),
         (spec.file == "blocking" || is(Flags::BLOCKING), "blocking"),
     ];
     found.extend(by_flags.into_iter().filter(|(is, _)| *is).map(|(_, name)| name));

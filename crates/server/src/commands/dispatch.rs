@@ -5,7 +5,7 @@ use super::table::{Id, for_each_command};
 use super::watching;
 use super::{
     Call, absent, acl, bits, blocking, connection, dump, functions, hashes, hyperloglogs, keys, lcs, lists,
-    memory, operation, pubsub, scripting, server, sets, sort, statistics, strings, transactions,
+    memory, operation, pubsub, server, sets, sort, statistics, strings, transactions,
 };
 use super::{geo, stream_groups, stream_info, stream_reads, streams, zset_algebra, zset_ranges, zsets};
 use crate::wrong::Wrong;

@@ -8,7 +8,7 @@
 use super::dispatch::run;
 use super::pace::Pace;
 use super::table::{Flags, Id, Spec, database, find};
-use super::{Call, WRITES_AT_MOST, acl, held_too_much, tracking, watching};
+use super::{Call, WRITES_AT_MOST, acl, held_too_much, scripting, tracking, watching};
 use crate::resp::{Encoder, Request};
 use crate::server::{Mode, Server};
 use crate::session::{Session, Transaction};
@@ -56,7 +56,7 @@ pub(super) async fn exec(server: &Server, session: &Session, out: &mut Encoder) 
     let mut db = session.db();
     for (spec, args) in commands() {
         writes |= spec.flags.has(Flags::WRITE) || spec.runs_writer();
-        reaches_any |= spec.reaches_any(args);
+        reaches_any |= spec.reaches_any(args) || spec.runs_script();
         keys.extend(spec.keys(args, db));
         // The keys of later commands are of the database that this one chooses, if it will.
         if spec.id == Id::Select {
@@ -134,6 +134,7 @@ async fn run_all(
         }
         let mut call = Call { args, session, access: &mut *access, out: &mut *out, server };
         let done = match allowed {
+            Ok(()) if spec.runs_script() => scripting::eval(&mut call).await,
             Ok(()) => run(spec.id, &mut call).await,
             refused => refused,
         };

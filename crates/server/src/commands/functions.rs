@@ -1,10 +1,12 @@
-//! FUNCTION: libraries of functions, which the database keeps.
+//! FUNCTION and SCRIPT: libraries of functions, which the database keeps, and scripts, which the
+//! server keeps in memory.
 //!
-//! A change is written when it is answered, also within EXEC, whose writes are others.
+//! A change of libraries is written when it is answered, also within EXEC, whose writes are others.
 
+use super::machines::compile;
 use super::table::Id;
 use super::{Call, QUOTED_AT_MOST, containers, quoted};
-use crate::lua::Library;
+use crate::lua::{Library, sha1_hex};
 use crate::pattern::Pattern;
 use crate::rdb::{self, Checksum, split_footer};
 use crate::server::RestorePolicy;
@@ -173,4 +175,51 @@ fn stats(call: &mut Call<'_>) {
     out.count(libraries);
     out.bulk("functions_count");
     out.count(functions);
+}
+
+pub(super) async fn script(call: &mut Call<'_>) -> Result<(), Wrong> {
+    let scripts = call.server.scripts();
+    match (&*call.word(1), call.args) {
+        ("load", [_, _, text]) => {
+            let sha = sha1_hex(text);
+            match scripts.find(&sha) {
+                Some(script) => scripts.add(&script, true)?,
+                None => drop(compile(call.server, call.access.is_view(), sha.clone(), text, true).await?),
+            }
+            call.out.bulk(sha);
+        }
+        ("exists", [_, _, hashes @ ..]) => {
+            call.out.array(hashes.len());
+            for sha in hashes {
+                let sha = String::from_utf8_lossy(sha).to_ascii_lowercase();
+                call.out.integer(scripts.has(&sha).into());
+            }
+        }
+        ("flush", [_, _]) => {
+            scripts.flush();
+            call.out.ok();
+        }
+        ("flush", [_, _, _]) if call.is(2, "sync") || call.is(2, "async") => {
+            scripts.flush();
+            call.out.ok();
+        }
+        ("flush", _) => return Err(Wrong::err("SCRIPT FLUSH only support SYNC|ASYNC option")),
+        ("kill", _) => {
+            scripts.kill(false)?;
+            call.out.ok();
+        }
+        ("debug", _) if call.is(2, "no") => call.out.ok(),
+        ("debug", _) if call.is(2, "yes") || call.is(2, "sync") => {
+            return Err(Wrong::err("the debugger of scripts is not served"));
+        }
+        ("debug", _) => return Err(Wrong::err("Use SCRIPT DEBUG YES/SYNC/NO")),
+        _ => containers::help(call, Id::Script),
+    }
+    Ok(())
+}
+
+/// EVAL and its relatives run other handlers, so that `scripting` carries them out beside the
+/// table.
+pub(super) async fn run(_: &mut Call<'_>) -> Result<(), Wrong> {
+    Err(Wrong::err("This Redis command is not allowed from script"))
 }

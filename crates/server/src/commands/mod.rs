@@ -35,6 +35,7 @@ mod hyperloglogs;
 mod keys;
 mod lcs;
 mod lists;
+mod machines;
 mod memory;
 mod metrics;
 mod numbering;
@@ -427,7 +428,10 @@ async fn run_and_commit(
     };
     let mut access = access.by(session.client.id);
     let mut call = Call { args, session, access: &mut access, out, server };
-    run(spec.id, &mut call).await?;
+    match spec.runs_script() {
+        true => scripting::eval(&mut call).await?,
+        false => run(spec.id, &mut call).await?,
+    }
     commit(server, access).await
 }
 

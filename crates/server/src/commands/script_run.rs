@@ -1,92 +1,23 @@
-//! A script that runs: its virtual machine, and the commands that it calls.
-//!
-//! Invariants: a machine is taken behind the locks of the script, and a script that has one waits
-//! for no lock of others, except before its first command. So scripts do not wait for each other in
-//! a circle.
+//! A script that runs, and the commands that it calls.
 
 use super::dispatch::run as run_command;
+use super::machines::Lease;
 use super::pace::Pace;
 use super::table::{Flags, Id, find};
 use super::{Call, WRITES_AT_MOST, acl, containers, tracking, watching};
-use crate::lua::{Input, Job, Machine, Outcome, Output, Script};
+use crate::lua::{Input, Job, Outcome, Output};
 use crate::resp::{Encoder, Protocol};
 use crate::server::{Listed, Server, Space};
 use crate::session::Session;
 use crate::store::{Access, Key};
 use crate::wrong::Wrong;
-use async_lock::SemaphoreGuardArc;
 use karstdb::io::{sleep, yield_now};
-use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of idle machines of a thread.
-const IDLE_AT_MOST: usize = 8;
 /// Pauses of a script after which time passes for others.
 const PAUSES: usize = 64;
 const PAUSE: Duration = Duration::from_micros(100);
-
-thread_local! {
-    /// Machines that have no job.
-    static IDLE: RefCell<Vec<Machine>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A virtual machine for one job.
-pub(super) struct Lease {
-    machine: Option<Machine>,
-    _permit: SemaphoreGuardArc,
-}
-
-/// Takes a machine of the thread.
-///
-/// # Errors
-/// There is no memory for one.
-pub(super) async fn lease(server: &Server) -> Result<Lease, Wrong> {
-    let permit = server.scripts().permit().await;
-    let idle = IDLE.with_borrow_mut(Vec::pop);
-    let machine = match idle {
-        Some(machine) => machine,
-        None => Machine::new(|args| args.first().is_some_and(|name| find(name).is_some()))
-            .map_err(|error| Wrong::err(format_args!("no virtual machine: {error}")))?,
-    };
-    Ok(Lease { machine: Some(machine), _permit: permit })
-}
-
-impl Lease {
-    fn resume(&mut self, input: Input) -> Output {
-        match &mut self.machine {
-            Some(machine) => machine.resume(input),
-            None => Output::Idle,
-        }
-    }
-
-    /// Compiles a script.
-    ///
-    /// # Errors
-    /// It is no script.
-    pub(super) fn compile(&mut self, script: &Arc<Script>) -> Result<(), Wrong> {
-        match self.resume(Input::Start(Job::Compile(script.clone()))) {
-            Output::Done(Outcome::Compiled) => Ok(()),
-            Output::Done(Outcome::Failed(wrong)) => Err(wrong),
-            _ => Err(Wrong::err("the virtual machine has failed")),
-        }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if let Some(machine) = self.machine.take().filter(Machine::is_reusable) {
-            // Without the list, at the end of the thread, the machine is dropped.
-            let _is_ended = IDLE.try_with(|idle| {
-                let mut idle = idle.borrow_mut();
-                if idle.len() < IDLE_AT_MOST {
-                    idle.push(machine);
-                }
-            });
-        }
-    }
-}
 
 /// The access of a script, and the keys that it may use.
 pub(super) enum Lent<'a> {
@@ -275,7 +206,7 @@ impl<'a> ScriptRun<'a> {
         // Nothing was read yet, so that the script cannot tell that its locks are others. Those
         // that it has are given back before it waits.
         self.lent = Lent::None;
-        self.lent = Lent::All(self.server.store().change_all().await);
+        self.lent = Lent::All(self.server.store().change_all().await.by(self.session.client.id));
         Ok(())
     }
 

@@ -1,17 +1,19 @@
-//! EVAL, FCALL and their relatives, and SCRIPT.
+//! EVAL, FCALL and their relatives.
 //!
 //! A script that may write has the keys that it declares for itself, as a command that writes them,
-//! and what it has written is committed at its end, also if it has failed: all of it or nothing is
-//! there after a crash. One that only reads runs on a snapshot. A script that uses a key that it has
-//! not declared needs all keys: before its first command they are locked in place of the others;
-//! later it is abandoned, which undoes it, because nothing of it was committed, and runs again from
-//! the beginning with all keys locked. The next runs of such a script begin so.
+//! and its writes are committed at its end, also if it has failed: all of it or nothing is there
+//! after a crash. One that only reads runs on a snapshot. A script that uses a key that it has not
+//! declared needs all keys: before its first command they are locked in place of the others; later
+//! it is abandoned, which undoes it, because nothing of it was committed, and runs again from the
+//! beginning with all keys locked. The next runs of such a script begin so.
 //!
 //! In EXEC a script runs on the access of the transaction, which has all keys locked then.
 
-use super::script_run::{Lent, ScriptRun, Stop, drive, lease};
+use super::dispatch::run as run_command;
+use super::machines::{Lease, compile, lease};
+use super::script_run::{Lent, ScriptRun, Stop, drive};
 use super::table::{Flags, Id, Spec};
-use super::{Call, commit, containers, watching};
+use super::{Call, commit, watching};
 use crate::lua::{Arguments, Job, Library, Outcome, Script, ScriptFlags, sha1_hex};
 use crate::numbers::integer_argument;
 use crate::resp::Encoder;
@@ -63,7 +65,13 @@ struct Plan {
 }
 
 impl Plan {
-    async fn new(spec: &Spec, server: &Server, args: &[Vec<u8>], out: &Encoder) -> Result<Self, Wrong> {
+    async fn new(
+        spec: &Spec,
+        server: &Server,
+        waits: bool,
+        args: &[Vec<u8>],
+        out: &Encoder,
+    ) -> Result<Self, Wrong> {
         let is_function = matches!(spec.id, Id::FCall | Id::FCallRo);
         let library = match is_function {
             true => {
@@ -84,7 +92,7 @@ impl Plan {
         let count = usize::try_from(count).map_err(|_| Wrong::err("Number of keys can't be negative"))?;
         let code = match library {
             Some((library, name)) => Code::Function(library, name),
-            None => Code::Script(script_of(spec, server, args).await?),
+            None => Code::Script(script_of(spec, server, waits, args).await?),
         };
         let flags = match &code {
             Code::Script(script) => script.flags,
@@ -100,7 +108,7 @@ impl Plan {
         let (keys, others) = (keys.to_vec(), others.to_vec());
         Ok(Self {
             code,
-            arguments: Arguments { keys, others, protocol: out.protocol() },
+            arguments: Arguments { keys, others, seed: server.store().random(), protocol: out.protocol() },
             is_read_only: is_read_command || flags.no_writes,
         })
     }
@@ -119,7 +127,12 @@ impl Plan {
 }
 
 /// The script of EVAL or EVALSHA. One that is new is compiled, and kept.
-async fn script_of(spec: &Spec, server: &Server, args: &[Vec<u8>]) -> Result<Arc<Script>, Wrong> {
+async fn script_of(
+    spec: &Spec,
+    server: &Server,
+    waits: bool,
+    args: &[Vec<u8>],
+) -> Result<Arc<Script>, Wrong> {
     if matches!(spec.id, Id::EvalSha | Id::EvalShaRo) {
         let sha = String::from_utf8_lossy(&args[1]).to_ascii_lowercase();
         let known = (sha.len() == SHA).then(|| server.scripts().find(&sha)).flatten();
@@ -128,17 +141,8 @@ async fn script_of(spec: &Spec, server: &Server, args: &[Vec<u8>]) -> Result<Arc
     let sha = sha1_hex(&args[1]);
     match server.scripts().find(&sha) {
         Some(script) => Ok(script),
-        None => compile(server, sha, &args[1], false).await,
+        None => compile(server, waits, sha, &args[1], false).await,
     }
-}
-
-/// Compiles a script, and keeps it.
-async fn compile(server: &Server, sha: String, text: &[u8], is_loaded: bool) -> Result<Arc<Script>, Wrong> {
-    let script = Arc::new(Script::new(sha, text)?);
-    let mut machine = lease(server).await?;
-    machine.compile(&script)?;
-    server.scripts().add(&script, is_loaded)?;
-    Ok(script)
 }
 
 /// Carries out EVAL or a relative outside of a transaction.
@@ -150,26 +154,28 @@ pub(super) async fn begin(
     out: &mut Encoder,
 ) -> Result<(), Wrong> {
     watching::show(spec, server, session, args);
-    let plan = Plan::new(spec, server, args, out).await?;
+    let plan = Plan::new(spec, server, true, args, out).await?;
+    // Before the locks: those who wait for a machine have none.
+    let mut machine = lease(server, true).await?;
     let store = server.store();
     if plan.is_read_only {
         let mut view = store.view(store.now());
         view.pin();
         let mut run = ScriptRun::new(server, session, Lent::Any(&mut view), true);
-        let outcome = start(&plan, server, args, &mut run).await;
+        let outcome = start(&plan, server, args, &mut run, &mut machine).await;
         return Plan::reply(outcome.map_err(Stop::wrong)?, out);
     }
     let keys: Vec<Key> = plan.arguments.keys.iter().map(|name| session.key(name)).collect();
     let mut all = plan.code.reaches_all().load(Ordering::Relaxed);
     loop {
         let lent = match all {
-            true => Lent::All(store.change_all().await),
+            true => Lent::All(store.change_all().await.by(session.client.id)),
             false => {
-                Lent::Declared { access: store.change(&keys).await, keys: keys.iter().cloned().collect() }
+                Lent::Declared { access: store.change(&keys).await.by(session.client.id), keys: keys.iter().cloned().collect() }
             }
         };
         let mut run = ScriptRun::new(server, session, lent, false);
-        let outcome = start(&plan, server, args, &mut run).await;
+        let outcome = start(&plan, server, args, &mut run, &mut machine).await;
         if matches!(run.lent, Lent::All(_)) {
             plan.code.reaches_all().store(true, Ordering::Relaxed);
         }
@@ -194,12 +200,13 @@ async fn start(
     server: &Server,
     args: &[Vec<u8>],
     run: &mut ScriptRun<'_>,
+    machine: &mut Lease,
 ) -> Result<Outcome, Stop> {
-    let mut machine = lease(server).await.map_err(Stop::Store)?;
+    machine.renew().map_err(Stop::Store)?;
     let is_function = matches!(plan.code, Code::Function(..));
     let name = plan.code.name().to_owned();
     let listed = server.scripts().begin(is_function, name, args.to_vec(), server.env().now());
-    drive(&mut machine, plan.code.job(plan.arguments.clone()), run, &listed).await
+    drive(machine, plan.code.job(plan.arguments.clone()), run, &listed).await
 }
 
 /// Carries out what a script has published, once its writes are there.
@@ -209,7 +216,7 @@ async fn publish(server: &Server, session: &Session, published: &[Vec<Vec<u8>>])
         let mut access = server.store().view(server.store().now());
         let mut unseen = Encoder::default();
         let mut call = Call { args, session, access: &mut access, out: &mut unseen, server };
-        Box::pin(super::run(spec.id, &mut call)).await?;
+        run_command(spec.id, &mut call).await?;
     }
     Ok(())
 }
@@ -223,11 +230,13 @@ pub(super) async fn eval(call: &mut Call<'_>) -> Result<(), Wrong> {
     if !call.session.is_in_exec() {
         watching::show(spec, call.server, call.session, call.args);
     }
-    let plan = Plan::new(spec, call.server, call.args, call.out).await?;
+    let waits = call.access.is_view();
+    let plan = Plan::new(spec, call.server, waits, call.args, call.out).await?;
+    let mut machine = lease(call.server, waits).await?;
     // All reads of a view see one state.
     call.access.pin();
     let mut run = ScriptRun::new(call.server, call.session, Lent::Any(&mut *call.access), plan.is_read_only);
-    let outcome = start(&plan, call.server, call.args, &mut run).await.map_err(Stop::wrong)?;
+    let outcome = start(&plan, call.server, call.args, &mut run, &mut machine).await.map_err(Stop::wrong)?;
     let published = std::mem::take(&mut run.published);
     drop(run);
     publish(call.server, call.session, &published).await?;
@@ -235,47 +244,6 @@ pub(super) async fn eval(call: &mut Call<'_>) -> Result<(), Wrong> {
         // What it has written before it failed stays.
         call.server.note_errors(&wrong, 1);
         call.out.error(&wrong);
-    }
-    Ok(())
-}
-
-pub(super) async fn script(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let scripts = call.server.scripts();
-    match (&*call.word(1), call.args) {
-        ("load", [_, _, text]) => {
-            let sha = sha1_hex(text);
-            match scripts.find(&sha) {
-                Some(script) => scripts.add(&script, true)?,
-                None => drop(compile(call.server, sha.clone(), text, true).await?),
-            }
-            call.out.bulk(sha);
-        }
-        ("exists", [_, _, hashes @ ..]) => {
-            call.out.array(hashes.len());
-            for sha in hashes {
-                let sha = String::from_utf8_lossy(sha).to_ascii_lowercase();
-                call.out.integer(scripts.has(&sha).into());
-            }
-        }
-        ("flush", [_, _]) => {
-            scripts.flush();
-            call.out.ok();
-        }
-        ("flush", [_, _, _]) if call.is(2, "sync") || call.is(2, "async") => {
-            scripts.flush();
-            call.out.ok();
-        }
-        ("flush", _) => return Err(Wrong::err("SCRIPT FLUSH only support SYNC|ASYNC option")),
-        ("kill", _) => {
-            scripts.kill(false)?;
-            call.out.ok();
-        }
-        ("debug", _) if call.is(2, "no") => call.out.ok(),
-        ("debug", _) if call.is(2, "yes") || call.is(2, "sync") => {
-            return Err(Wrong::err("the debugger of scripts is not served"));
-        }
-        ("debug", _) => return Err(Wrong::err("Use SCRIPT DEBUG YES/SYNC/NO")),
-        _ => containers::help(call, Id::Script),
     }
     Ok(())
 }

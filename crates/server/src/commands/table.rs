@@ -492,13 +492,13 @@ macro_rules! for_each_command {
             XSetLast "xsetid" -3 (WRITE DENY_OOM FAST) ONE => streams::set_id;
             XTrim "xtrim" -4 (WRITE) ONE => streams::trim;
             // Scripts.
-            Eval "eval" -3 (NO_SCRIPT) Keys::Counted(2) => scripting::eval;
-            EvalRo "eval_ro" -3 (READONLY NO_SCRIPT) Keys::Counted(2) => scripting::eval;
-            EvalSha "evalsha" -3 (NO_SCRIPT) Keys::Counted(2) => scripting::eval;
-            EvalShaRo "evalsha_ro" -3 (READONLY NO_SCRIPT) Keys::Counted(2) => scripting::eval;
-            FCall "fcall" -3 (NO_SCRIPT) Keys::Counted(2) => scripting::eval;
-            FCallRo "fcall_ro" -3 (READONLY NO_SCRIPT) Keys::Counted(2) => scripting::eval;
-            Script "script" -2 (NO_SCRIPT) NONE => scripting::script;
+            Eval "eval" -3 (NO_SCRIPT) Keys::Counted(2) => functions::run;
+            EvalRo "eval_ro" -3 (READONLY NO_SCRIPT) Keys::Counted(2) => functions::run;
+            EvalSha "evalsha" -3 (NO_SCRIPT) Keys::Counted(2) => functions::run;
+            EvalShaRo "evalsha_ro" -3 (READONLY NO_SCRIPT) Keys::Counted(2) => functions::run;
+            FCall "fcall" -3 (NO_SCRIPT) Keys::Counted(2) => functions::run;
+            FCallRo "fcall_ro" -3 (READONLY NO_SCRIPT) Keys::Counted(2) => functions::run;
+            Script "script" -2 (NO_SCRIPT) NONE => functions::script;
 
             // Transactions.
             Discard "discard" 1 (FAST AT_ONCE NO_SCRIPT) NONE => transactions::discard;

@@ -1,8 +1,8 @@
 //! The table `redis` of scripts, except for the functions that suspend the machine.
 
 use super::errors::{Raise, error_table, raised, raised_reply};
-use super::machine::State;
 use super::source::{FunctionMeta, ScriptFlags, is_name, sha1_hex};
+use super::state::State;
 use crate::numbers::general_text;
 use crate::resp::Protocol;
 use karstdb::io::report;
@@ -131,7 +131,7 @@ fn inside(state: &State, name: &str) -> Result<()> {
 }
 
 fn single_text(values: &MultiValue) -> Option<Vec<u8>> {
-    match (values.len(), values.get(0)) {
+    match (values.len(), values.front()) {
         (1, Some(Value::String(text))) => Some(text.as_bytes().to_vec()),
         _ => None,
     }
@@ -174,7 +174,7 @@ fn log(lua: &Lua, values: MultiValue) -> Result<()> {
     Ok(())
 }
 
-/// `math.random` and `math.randomseed`, whose numbers are the same in each run.
+/// `math.random` and `math.randomseed`, whose numbers follow from the seed.
 pub(super) fn random(lua: &Lua, state: &Rc<State>) -> Result<(Function, Function)> {
     let of = state.clone();
     let random = lua.create_function(move |lua, values: MultiValue| {
@@ -200,7 +200,7 @@ pub(super) fn random(lua: &Lua, state: &Rc<State>) -> Result<(Function, Function
     })?;
     let of = state.clone();
     let seed = lua.create_function(move |lua, values: MultiValue| {
-        let number = values.get(0).cloned().unwrap_or(Value::Nil);
+        let number = values.front().cloned().unwrap_or(Value::Nil);
         let Some(number) = lua.coerce_number(number)? else {
             return Err(raised(lua, "bad argument #1 to 'randomseed' (number expected, got no value)"));
         };
@@ -214,7 +214,7 @@ pub(super) fn random(lua: &Lua, state: &Rc<State>) -> Result<(Function, Function
 const RANDOM_AT_MOST: i32 = i32::MAX;
 
 /// State of the generator behind a seed.
-pub(super) fn seeded(seed: u32) -> u64 {
+fn seeded(seed: u32) -> u64 {
     u64::from(seed) << 16 | 0x330e
 }
 
@@ -251,29 +251,33 @@ pub(super) fn register(lua: &Lua, state: &Rc<State>) -> Result<Function> {
 /// The function that arguments of `redis.register_function` describe.
 fn registration(values: &MultiValue) -> Result<(FunctionMeta, Function)> {
     let wrong = |text: &str| raised_reply(format!("ERR {text}"));
-    let name_of = |text: &mlua::LuaString| String::from_utf8_lossy(&text.as_bytes()).into_owned();
+    // A number is taken as its text.
+    let name_of = |value: &Value| match value {
+        Value::String(text) => Some(text.to_string_lossy()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Number(number) => Some(general_text(*number, 14)),
+        _ => None,
+    };
     let mut flags = ScriptFlags { is_declared: true, ..ScriptFlags::default() };
     match values.iter().collect::<Vec<_>>()[..] {
         [name, callback] => {
-            let Value::String(name) = name else {
-                return Err(wrong("first argument to redis.register_function must be a string"));
-            };
+            let name = name_of(name);
+            let name = name.ok_or(wrong("first argument to redis.register_function must be a string"))?;
             let Value::Function(callback) = callback else {
                 return Err(wrong("second argument to redis.register_function must be a function"));
             };
-            Ok((FunctionMeta { name: name_of(name), description: None, flags }, callback.clone()))
+            Ok((FunctionMeta { name, description: None, flags }, callback.clone()))
         }
         [Value::Table(table)] => {
             let (mut name, mut callback, mut description) = (None, None, None);
             for pair in table.pairs::<Value, Value>() {
-                let (Value::String(key), value) = pair? else {
-                    return Err(wrong("named argument key given to redis.register_function is not a string"));
-                };
-                match (&*name_of(&key).to_ascii_lowercase(), value) {
-                    ("function_name", Value::String(text)) => name = Some(name_of(&text)),
-                    ("function_name", _) => {
+                let (key, value) = pair?;
+                let key = name_of(&key);
+                let text = "named argument key given to redis.register_function is not a string";
+                match (&*key.ok_or(wrong(text))?.to_ascii_lowercase(), value) {
+                    ("function_name", value) => {
                         let text = "function_name argument given to redis.register_function must be a string";
-                        return Err(wrong(text));
+                        name = Some(name_of(&value).ok_or(wrong(text))?);
                     }
                     ("description", Value::String(text)) => description = Some(text.as_bytes().to_vec()),
                     ("description", _) => {

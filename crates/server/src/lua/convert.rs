@@ -176,7 +176,7 @@ impl<'a> Reply<'a> {
             _ => Ok(None),
         };
         if let Some(text) = text("err")? {
-            self.out.error(&Wrong::new(String::from_utf8_lossy(without_dash(&text))));
+            self.out.error(&Wrong::new(String::from_utf8_lossy(&text)));
         } else if let Some(text) = text("ok")? {
             self.out.simple_bytes(&one_line(text));
         } else if let Some(number) = number_of(&table.raw_get("double")?) {
@@ -251,10 +251,6 @@ fn verbatim(value: &Value) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         }
         _ => Ok(None),
     }
-}
-
-fn without_dash(text: &[u8]) -> &[u8] {
-    text.strip_prefix(b"-").unwrap_or(text)
 }
 
 fn one_line(mut text: Vec<u8>) -> Vec<u8> {

@@ -111,7 +111,7 @@ fn configuration(lua: &Lua, table: &Table, settings: &Shared) -> Result<()> {
     let of = settings.clone();
     let sparse = lua.create_function(move |lua, values: MultiValue| {
         let mut settings = of.borrow_mut();
-        if let Some(Value::Boolean(convert)) = values.get(0) {
+        if let Some(Value::Boolean(convert)) = values.front() {
             settings.sparse_convert = *convert;
         }
         if let Some(ratio) = integer(lua, &values, 1, 0, i32::MAX as usize)? {
@@ -126,7 +126,7 @@ fn configuration(lua: &Lua, table: &Table, settings: &Shared) -> Result<()> {
     let of = settings.clone();
     let keep = lua.create_function(move |_, values: MultiValue| {
         let mut settings = of.borrow_mut();
-        if let Some(Value::Boolean(keep)) = values.get(0) {
+        if let Some(Value::Boolean(keep)) = values.front() {
             settings.keep_buffer = *keep;
         }
         Ok(settings.keep_buffer)
@@ -135,7 +135,7 @@ fn configuration(lua: &Lua, table: &Table, settings: &Shared) -> Result<()> {
     let of = settings.clone();
     let encode_invalid = lua.create_function(move |lua, values: MultiValue| {
         let mut settings = of.borrow_mut();
-        match values.get(0) {
+        match values.front() {
             Some(Value::Boolean(true)) => settings.encode_invalid = Invalid::Written,
             Some(Value::Boolean(false)) => settings.encode_invalid = Invalid::Refused,
             Some(Value::String(word)) if word.as_bytes() == b"null" => {
@@ -153,7 +153,7 @@ fn configuration(lua: &Lua, table: &Table, settings: &Shared) -> Result<()> {
     let of = settings.clone();
     let decode_invalid = lua.create_function(move |_, values: MultiValue| {
         let mut settings = of.borrow_mut();
-        if let Some(Value::Boolean(decode)) = values.get(0) {
+        if let Some(Value::Boolean(decode)) = values.front() {
             settings.decode_invalid = *decode;
         }
         Ok(settings.decode_invalid)

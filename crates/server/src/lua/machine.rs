@@ -3,9 +3,9 @@
 use super::convert::{Replied, Reply};
 use super::errors::{Raise, as_table, as_text, error_table, handle, raised_reply};
 use super::source::{FunctionMeta, Library, Script, behind_first_line};
+use super::state::State;
 use super::{Arguments, INSTRUCTIONS, Input, Job, MEMORY_AT_MOST, Outcome, Output};
 use super::{api, bits, json, msgpack, packing};
-use crate::resp::Protocol;
 use crate::wrong::Wrong;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -14,7 +14,7 @@ use mlua::chunk::ChunkMode;
 use mlua::{
     Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, Result, StdLib, Table, Value, VmState,
 };
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -93,35 +93,6 @@ impl Drop for Machine {
     }
 }
 
-/// State of the job that runs, which functions of the host share.
-pub(super) struct State {
-    /// Protocol of the replies that the script gets.
-    pub(super) protocol: Cell<Protocol>,
-    /// State of the generator of random numbers.
-    pub(super) random: Cell<u64>,
-    /// A script or a function runs, which may call commands.
-    pub(super) is_running: Cell<bool>,
-    /// Functions that the library that is loaded has registered.
-    pub(super) registered: RefCell<Option<Vec<(FunctionMeta, Function)>>>,
-    pub(super) is_command: fn(&[Vec<u8>]) -> bool,
-    /// Why the script is ended.
-    killed: Cell<Option<&'static str>>,
-    json: Rc<RefCell<json::JsonSettings>>,
-}
-
-impl State {
-    fn reset(&self) {
-        self.protocol.set(Protocol::Two);
-        self.random.set(api::seeded(0));
-        self.registered.take();
-        *self.json.borrow_mut() = json::JsonSettings::default();
-    }
-
-    fn check(&self) -> Result<()> {
-        self.killed.get().map_or(Ok(()), |why| Err(raised_reply(why)))
-    }
-}
-
 /// Suspends the machine for others.
 fn pause(yielder: &Yielder<Input, Output>, state: &State) -> Result<()> {
     state.check()?;
@@ -176,15 +147,7 @@ fn serve(
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
     let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
     lua.set_memory_limit(MEMORY_AT_MOST)?;
-    let state = Rc::new(State {
-        protocol: Cell::default(),
-        random: Cell::new(api::seeded(0)),
-        is_running: Cell::new(false),
-        registered: RefCell::default(),
-        is_command,
-        killed: Cell::new(None),
-        json: Rc::default(),
-    });
+    let state = Rc::new(State::new(is_command));
     lua.scope(|scope| {
         let host = host(&lua, &state)?;
         let redis: Table = host.raw_get("redis")?;
@@ -240,8 +203,8 @@ fn host(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     let host = lua.create_table()?;
     let (redis, of_load) = api::tables(lua, state)?;
     host.raw_set("redis", redis)?;
+    of_load.raw_set("register_function", api::register(lua, state)?)?;
     host.raw_set("redis_of_load", of_load)?;
-    host.raw_set("register", api::register(lua, state)?)?;
     let (random, seed) = api::random(lua, state)?;
     host.raw_set("random", random)?;
     host.raw_set("randomseed", seed)?;
@@ -256,7 +219,7 @@ fn host(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     host.raw_set("cmsgpack", msgpack::library(lua)?)?;
     host.raw_set("struct", packing::library(lua)?)?;
     let load = lua.create_function(|lua, values: MultiValue| {
-        let text = values.get(0).cloned().unwrap_or(Value::Nil);
+        let text = values.front().cloned().unwrap_or(Value::Nil);
         let Some(text) = lua.coerce_string(text)? else {
             return Err(super::errors::raised(lua, "bad argument #1 to 'loadstring' (string expected)"));
         };
@@ -402,6 +365,7 @@ impl<'a> Runner<'a> {
     ) -> std::result::Result<Outcome, Wrong> {
         let keys = self.list(&args.keys).map_err(failed)?;
         let others = self.list(&args.others).map_err(failed)?;
+        self.state.random.set(args.seed);
         let (of_client, given) = (args.protocol, (function, keys, others, is_function));
         self.state.is_running.set(true);
         let (ok, value) = self.run.call::<(bool, Value)>(given).map_err(failed)?;
@@ -435,7 +399,6 @@ impl<'a> Runner<'a> {
                     _ => None,
                 };
                 let text = field("err").unwrap_or_else(|| "ERR unknown error".to_owned());
-                let text = text.strip_prefix('-').unwrap_or(&text).to_owned();
                 match (field("source"), field("line")) {
                     (Some(source), Some(line)) => {
                         Wrong::new(format!("{text} script: {name}, on {source}:{line}."))

@@ -3,16 +3,16 @@
 //! In: a [`Job`], and the replies of the commands that it calls. Out: the commands, pauses, and at
 //! the end an [`Outcome`] with the reply in the client's protocol. Nothing here knows the store or
 //! waits: a machine is a coroutine ([`Machine::resume`]), and a script that calls a command is
-//! suspended in it, however deep it is in Lua's own functions. The caller carries the command out as
-//! any other, and resumes the script with the bytes of the reply.
+//! suspended in it, however deep it is in Lua's own functions. The caller carries the command out
+//! as any other, and resumes the script with the bytes of the reply.
 //!
 //! Bounds: memory of a machine ([`MEMORY_AT_MOST`]), instructions between two pauses
 //! ([`INSTRUCTIONS`]), bytes of a reply ([`REPLY_AT_MOST`]), and the recursion on its stack
 //! (`prelude.lua`). A function of Lua's own libraries, such as a search by a pattern, is one
 //! instruction, however long it takes.
 //!
-//! Invariant: a machine that is dropped in the middle of a script ends the script first, by an error
-//! that the script cannot catch.
+//! Invariant: a machine that is dropped in the middle of a script ends the script first, by an
+//! error that the script cannot catch.
 
 mod api;
 mod bits;
@@ -23,6 +23,7 @@ mod machine;
 mod msgpack;
 mod packing;
 mod source;
+mod state;
 
 pub(crate) use machine::Machine;
 pub(crate) use source::{FunctionMeta, Library, Script, ScriptFlags, sha1_hex};
@@ -63,6 +64,8 @@ pub(crate) struct Arguments {
     pub(crate) keys: Vec<Vec<u8>>,
     /// The others.
     pub(crate) others: Vec<Vec<u8>>,
+    /// State of the generator of `math.random`.
+    pub(crate) seed: u64,
     /// Protocol of the client.
     pub(crate) protocol: Protocol,
 }

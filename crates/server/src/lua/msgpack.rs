@@ -51,9 +51,9 @@ fn integer(lua: &Lua, values: &MultiValue, at: usize, name: &str) -> Result<i64>
 /// Reads values. With a limit, from the offset of argument `at` on; the offset behind the values
 /// comes first then, -1 at the end of the text.
 fn unpack(lua: &Lua, values: &MultiValue, name: &str, limit: Option<(i64, usize)>) -> Result<MultiValue> {
-    let text = values.get(0).cloned().unwrap_or(Value::Nil);
+    let text = values.front().cloned().unwrap_or(Value::Nil);
     let Some(text) = lua.coerce_string(text)? else {
-        let found = values.get(0).map_or("no value", Value::type_name);
+        let found = values.front().map_or("no value", Value::type_name);
         return Err(raised(lua, format!("bad argument #1 to '{name}' (string expected, got {found})")));
     };
     let text = text.as_bytes();

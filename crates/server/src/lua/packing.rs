@@ -72,7 +72,8 @@ impl<'a> Format<'a> {
         Ok(number.map_or(default, |number| number as usize))
     }
 
-    /// The next item that stands for bytes, and the bytes of padding before it, behind `total` bytes.
+    /// The next item that stands for bytes, and the bytes of padding before it, behind `total`
+    /// bytes.
     fn next(&mut self, total: usize) -> Result<Option<(Item, usize)>> {
         while let Some(&letter) = self.text.get(self.at).filter(|byte| **byte != 0) {
             self.at += 1;
@@ -250,10 +251,10 @@ fn size(lua: &Lua, values: &MultiValue) -> Result<f64> {
     let mut total = 0usize;
     while let Some((item, padding)) = format.next(total)? {
         if item.letter == b's' {
-            return Err(bad(lua, 1, "size", "variable-size format"));
+            return Err(bad(lua, 1, "size", "option 's' has no fixed size"));
         }
         if item.letter == b'c' && item.size == 0 {
-            return Err(bad(lua, 1, "size", "variable-length format"));
+            return Err(bad(lua, 1, "size", "option 'c0' has no fixed size"));
         }
         total = total.saturating_add(padding).saturating_add(item.size);
     }

@@ -46,7 +46,7 @@ end
 local function guarded(f)
   return function(t, ...)
     if real_of[t] then
-      error(READONLY, 2)
+      error(READONLY, 0)
     end
     return f(t, ...)
   end
@@ -99,7 +99,7 @@ end
 
 function global.setmetatable(t, metatable)
   if real_of[t] then
-    error(READONLY, 2)
+    error(READONLY, 0)
   end
   return rawsetmetatable(t, metatable)
 end
@@ -297,7 +297,6 @@ local function set_interface(is_loading)
   for name, f in rawpairs(is_loading and host.redis_of_load or host.redis) do
     of_library[name] = f
   end
-  of_library.register_function = host.register
   rawsetmetatable(of_library, is_loading and { __index = missing } or nil)
 end
 

@@ -80,7 +80,7 @@ impl Script {
             let mut words = split_words(&text[..head]);
             let engine = words.next().unwrap_or_default();
             if engine != b"#!lua" {
-                let engine = String::from_utf8_lossy(engine.strip_prefix(b"#!").unwrap_or_default());
+                let engine = String::from_utf8_lossy(engine);
                 return Err(Wrong::err(format_args!("Unexpected engine in script shebang: {engine}")));
             }
             flags.is_declared = true;
@@ -198,7 +198,7 @@ mod tests {
         assert!(both.is_declared && flags("#!lua\nreturn 1").unwrap().is_declared);
         let why = |text: &str| flags(text).unwrap_err().text().to_owned();
         assert_eq!(why("#!lua"), "ERR Invalid script shebang");
-        assert_eq!(why("#!js\n"), "ERR Unexpected engine in script shebang: js");
+        assert_eq!(why("#!js\n"), "ERR Unexpected engine in script shebang: #!js");
         assert_eq!(why("#!lua x=1\n"), "ERR Unknown lua shebang option: x=1");
         assert_eq!(why("#!lua flags=bad\n"), "ERR Unexpected flag in script shebang: bad");
     }

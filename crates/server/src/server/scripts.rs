@@ -124,7 +124,7 @@ impl Scripts {
         }
     }
 
-    /// Waits until another machine may run. The caller has the locks that its script needs.
+    /// Waits until another machine may run. The caller has no locks on keys.
     pub(crate) async fn permit(&self) -> SemaphoreGuardArc {
         self.machines.acquire_arc().await
     }

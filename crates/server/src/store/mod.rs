@@ -355,7 +355,7 @@ impl Store {
     }
 
     /// Returns the next random number. The environment's seed determines it.
-    fn random(&self) -> u64 {
+    pub(crate) fn random(&self) -> u64 {
         let state = self.0.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

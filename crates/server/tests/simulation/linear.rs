@@ -107,7 +107,7 @@ async fn operate(env: &Env, client: &mut Client, random: &mut Random, history: &
         call(env, client, group, Op::Exchange(at, read[0], history.unique()), None, history).await?;
         return Ok(());
     }
-    let op = Op::draw(random, history.unique(), history.time(env), false);
+    let op = Op::draw(random, history.unique(), history.time(env), true);
     call(env, client, group, op, None, history).await.map(drop)
 }
 
