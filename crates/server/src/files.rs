@@ -13,7 +13,7 @@ const READ_AT_MOST: u64 = 64 << 20;
 pub(crate) fn read_whole(files: &dyn FileSystem, path: &Path) -> Result<Vec<u8>> {
     if files.metadata(path)?.len > READ_AT_MOST {
         let why = std::io::Error::other("the file has more than 64 MiB");
-        return Err(Error::new("read", &path.display().to_string(), why));
+        return Err(Error::new("read", path.display().to_string(), why));
     }
     files.read_file(path)
 }

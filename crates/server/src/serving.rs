@@ -61,9 +61,10 @@ impl Server {
         self.clients().all_gone().await;
     }
 
-    /// Deletes what has expired, and each second syncs the log if it is asked for, ends idle clients
-    /// and takes a sample of the memory, until the server is stopped. One task of one thread runs it, to its end: a future that is dropped may have
-    /// begun to commit, and the sizes of the databases would be wrong afterwards.
+    /// Deletes what has expired, and each second syncs the log if it is asked for, ends idle
+    /// clients and takes a sample of the memory, until the server is stopped. One task of one
+    /// thread runs it, to its end: a future that is dropped may have begun to commit, and the sizes
+    /// of the databases would be wrong afterwards.
     pub async fn maintain(&self) {
         let each_second = async {
             loop {

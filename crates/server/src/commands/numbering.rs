@@ -1,9 +1,9 @@
-//! Numbering of commands and subcommands in [`CommandSet`]s and [`CommandStats`], and their names in
-//! rules and statistics.
+//! Numbering of commands and subcommands in [`CommandSet`]s and [`CommandStats`], and their names
+//! in rules and statistics.
 //!
 //! The commands come first, in the order of the table; the subcommands of containers follow, each
-//! container's with `help` as the last one. Numbering live as long as the process: rules are kept as
-//! text.
+//! container's with `help` as the last one. It lives as long as the process: rules are kept
+//! as text.
 //!
 //! [`CommandSet`]: crate::server::CommandSet
 //! [`CommandStats`]: crate::server::CommandStats

@@ -1,6 +1,7 @@
 //! The server as a whole: INFO, CONFIG, COMMAND, databases, the time and the end.
 
 use super::pace::Pace;
+use super::statistics::Lines;
 use super::table::{Id, Keys, Spec, TABLE, find};
 use super::{
     Call, QUOTED_AT_MOST, categories, containers, details, docs, lower, operation, quoted, statistics,
@@ -303,8 +304,6 @@ pub(super) async fn info(call: &mut Call<'_>) -> Result<(), Wrong> {
     call.out.verbatim(&text);
     Ok(())
 }
-
-pub(super) type Lines = Vec<(String, String)>;
 
 /// Name of a section of INFO, and what makes its lines.
 type Section = (&'static str, fn(&Call<'_>) -> Lines);

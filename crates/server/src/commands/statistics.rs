@@ -1,6 +1,5 @@
 //! Statistics of commands and errors in INFO, and LATENCY.
 
-use super::server::Lines;
 use super::table::Id;
 use super::{Call, containers, numbering};
 use crate::numbers::float_text;
@@ -12,6 +11,9 @@ use std::fmt::Write as _;
 /// Height of the columns of LATENCY GRAPH in lines, and their maximum number.
 const GRAPH_HEIGHT: u64 = 4;
 const GRAPH_COLUMNS: usize = 80;
+
+/// Lines of a section of INFO: names and values.
+pub(super) type Lines = Vec<(String, String)>;
 
 /// INFO's section of the CPU time of the process, in seconds.
 pub(super) fn of_cpu(_: &Call<'_>) -> Lines {

@@ -174,7 +174,8 @@ impl Server {
     /// seconds, in which the future blocks no thread.
     ///
     /// # Errors
-    /// Those of [`karstdb::Db::open`]. `InvalidArgument`: a setting is unknown, or its value is wrong.
+    /// Those of [`karstdb::Db::open`]. `InvalidArgument`: a setting is unknown, or its value is
+    /// wrong.
     pub async fn open(path: &Path, options: &ServerOptions, env: &Env) -> karstdb::Result<Self> {
         let of_store = StoreOptions { databases: options.databases, options: options.db.clone() };
         let store = Store::open(path, &of_store, env).await?;

@@ -10,8 +10,7 @@
 //!
 //! Names are those of all databases, as in Redis: a client that is told of a name drops it in each.
 //!
-//! Lock order: the registry, a mailbox. The registry is locked for one key or
-//! one commit.
+//! Lock order: the registry, a mailbox. The registry is locked for one key or one commit.
 
 use super::client::{Client, Mode};
 use super::mailbox::OutputLimit;

@@ -39,7 +39,7 @@ fn of_text(text: &str) -> Result<Config, String> {
         if line.name == "user" {
             users += &format!("user {}\n", String::from_utf8_lossy(&line.value));
         } else if let Some(argument) = argument(&line).map_err(|why| wrong(&why))? {
-            let check = command().try_get_matches_from(argument.iter().fold(argv(), and));
+            let check = command().try_get_matches_from(argument.as_deref().into_iter().fold(argv(), and));
             check.map_err(|error| wrong(first_line(&error.to_string())))?;
             arguments.extend(argument);
         } else {
@@ -47,7 +47,7 @@ fn of_text(text: &str) -> Result<Config, String> {
             settings.push((line.name, line.value));
         }
     }
-    let all = command().args_override_self(true).try_get_matches_from(arguments.iter().fold(argv(), and));
+    let all = command().args_override_self(true).try_get_matches_from(arguments.iter().map(String::as_str).fold(argv(), and));
     let options = all.map_err(|error| first_line(&error.to_string()).to_owned())?;
     Ok(Config { options, settings, users })
 }
@@ -57,8 +57,8 @@ fn argv() -> Vec<String> {
     vec!["serve".to_owned(), "DB".to_owned()]
 }
 
-fn and(mut all: Vec<String>, one: &String) -> Vec<String> {
-    all.push(one.clone());
+fn and(mut all: Vec<String>, one: &str) -> Vec<String> {
+    all.push(one.to_owned());
     all
 }
 

@@ -49,7 +49,8 @@ impl Fault {
 /// # Errors
 /// The word with a parenthesis that is not closed.
 pub(super) fn joined(words: &[Vec<u8>]) -> Result<Vec<Cow<'_, [u8]>>, &[u8]> {
-    let (mut rules, mut open): (Vec<Cow<'_, [u8]>>, Option<(&[u8], Vec<u8>)>) = (Vec::new(), None);
+    let mut rules = Vec::new();
+    let mut open: Option<(&[u8], Vec<u8>)> = None;
     for word in words {
         open = match open {
             Some((begin, mut rule)) => {
