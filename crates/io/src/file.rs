@@ -302,6 +302,21 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The file cannot be created.
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>>;
 
+    /// Creates a file that does not exist, and opens it for appending. Its access rights are those of
+    /// the file `like`, or its owner's only if there is none. A file system without access rights has
+    /// no other difference to [`create`](Self::create).
+    ///
+    /// # Errors
+    /// The file exists, or cannot be created.
+    fn create_like(&self, path: &Path, like: &Path) -> Result<Box<dyn WritableFile>> {
+        let _has_no_rights = like;
+        if self.exists(path)? {
+            let exists = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+            return Err(crate::Error::new("create", path.display().to_string(), exists));
+        }
+        self.create(path)
+    }
+
     /// Opens an existing file for appending, or creates it.
     ///
     /// # Errors

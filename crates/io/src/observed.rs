@@ -145,6 +145,9 @@ impl FileSystem for ObservedFileSystem {
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
         self.writable(self.inner.create(path))
     }
+    fn create_like(&self, path: &Path, like: &Path) -> Result<Box<dyn WritableFile>> {
+        self.writable(self.inner.create_like(path, like))
+    }
     fn append(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
         self.writable(self.inner.append(path))
     }

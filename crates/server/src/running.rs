@@ -31,6 +31,14 @@ impl Running {
         if let Err(why) = block_on(env, server.load_users(options)) {
             return Err(closed_after(&server, env, karstdb::Error::invalid_argument(why)));
         }
+        let open = options.listen.iter().find(|address| !address.ip().is_loopback());
+        if let Some(open) = open.filter(|_| server.users().default().is_open()) {
+            let why = format!(
+                "{open} is reached from other machines, and the user default needs no password: that needs \
+                 --requirepass, or a user default with a password"
+            );
+            return Err(closed_after(&server, env, karstdb::Error::invalid_argument(why)));
+        }
         let threads = server.threads();
         let started = Reactor::builder(env).threads(threads).name("karst-serve").pin(options.pin).build();
         let reactor = match started {

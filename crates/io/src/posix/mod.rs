@@ -19,7 +19,7 @@ use crate::sync::counting::{AtomicU64, Ordering};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -135,6 +135,19 @@ impl FileSystem for PosixFileSystem {
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>> {
         let file = fs::OpenOptions::new().write(true).create(true).truncate(true).open(path);
         Ok(Box::new(Appender { file: file.context("create", path)?, path: path.into(), size: 0 }))
+    }
+
+    fn create_like(&self, path: &Path, like: &Path) -> Result<Box<dyn WritableFile>> {
+        let mode = match fs::metadata(like) {
+            Ok(metadata) => metadata.mode() & 0o777,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => 0o600,
+            Err(e) => return Err(e).context("stat", like),
+        };
+        // Nobody else may open it before it has its rights.
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let file = file.context("create", path)?;
+        file.set_permissions(fs::Permissions::from_mode(mode)).context("set the mode of", path)?;
+        Ok(Box::new(Appender { file, path: path.into(), size: 0 }))
     }
 
     fn append(&self, path: &Path) -> Result<Box<dyn WritableFile>> {

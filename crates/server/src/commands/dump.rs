@@ -5,9 +5,10 @@ use super::pace::Pace;
 use super::zsets::score_argument;
 use super::{Call, WRITES_AT_MOST};
 use crate::numbers::integer_argument;
-use crate::rdb::{BadPayload, Checksum, Reader, StreamReader, Type, Writer, split_footer};
+use crate::rdb::{BadPayload, Checksum, Field, Reader, StreamReader, Type, Writer, split_footer};
 use crate::store::{Classes, Key, Kind, Lifetime, Millis, ScoreRule, Scored, Side, score_of};
 use crate::wrong::Wrong;
+use std::collections::BTreeMap;
 
 /// Number of bytes that are summed in one piece.
 const SUMMED_AT_ONCE: usize = 64 << 10;
@@ -244,16 +245,32 @@ async fn write(call: &mut Call<'_>, key: &Key, body: &[u8], expiry: Option<Milli
 
 /// Writes the fields of a hash with their expiries, as far as these have not come.
 async fn write_fields(call: &mut Call<'_>, key: &Key, reader: &mut Reader<'_>) -> Result<(), Wrong> {
-    let mut pace = Pace::default();
-    while let Some(field) = reader.next_field().map_err(bad_format)? {
-        let lifetime = field.expiry.map_or(Lifetime::Forever, Lifetime::Until);
-        if field.expiry.is_none_or(|at| at > call.access.now()) {
-            let pair = std::iter::once((&field.name[..], &field.value[..]));
-            call.access.put_elements_for(key, Kind::Hash, pair, lifetime).await?;
+    let (mut pace, now) = (Pace::default(), call.access.now());
+    loop {
+        // The last of a name counts.
+        let (mut fields, mut bytes, mut steps) = (BTreeMap::new(), 0, 0);
+        while steps < ELEMENTS_AT_ONCE && bytes < BYTES_AT_ONCE {
+            let Some(Field { name, value, expiry }) = reader.next_field().map_err(bad_format)? else { break };
+            (bytes, steps) = (bytes + name.len() + value.len(), steps + 1);
+            fields.insert(name, (value, expiry));
         }
-        pace.step().await;
+        if steps == 0 {
+            return Ok(());
+        }
+        let is_over = |expiry: &Option<Millis>| expiry.is_some_and(|at| at <= now);
+        let over = fields.iter().filter(|(_, (_, expiry))| is_over(expiry));
+        let over: Vec<Vec<u8>> = over.map(|(name, _)| name.to_vec()).collect();
+        let living = fields.iter().filter(|(_, (_, expiry))| !is_over(expiry));
+        let living = living.map(|(name, (value, expiry))| {
+            (&name[..], &value[..], expiry.map_or(Lifetime::Forever, Lifetime::Until))
+        });
+        call.access.put_elements_each(key, Kind::Hash, living).await?;
+        // Those of their names that came before.
+        if !over.is_empty() {
+            call.access.delete_elements(key, Kind::Hash, &over).await?;
+        }
+        pace.steps(steps).await;
     }
-    Ok(())
 }
 
 /// Writes the elements of any other collection.

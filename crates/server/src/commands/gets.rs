@@ -6,8 +6,9 @@
 use super::table::find;
 use super::{numbering, tracking, watching};
 use crate::resp::{Encoder, Request};
-use crate::server::Server;
+use crate::server::{Mode, Server};
 use crate::session::Session;
+use crate::store::Classes;
 
 /// Returns the number of GETs at the front of requests that only read; none for a client whose
 /// requests are checked one by one.
@@ -30,15 +31,19 @@ pub(crate) async fn execute_gets(
 ) -> (usize, usize) {
     let begun = server.env().now();
     session.client.note_command("get", begun);
-    for args in requests {
-        if let Some(spec) = find(b"get").filter(|spec| tracking::notes(spec, session)) {
-            tracking::remember(spec, server, session, args).await;
+    let spec = find(b"get");
+    // Without it there is no CLIENT CACHING either, which would end here.
+    if let Some(spec) = spec.filter(|_| session.client.tracking().has(Mode::ON)) {
+        for args in requests {
+            if tracking::notes(spec, session) {
+                tracking::remember(spec, server, session, args).await;
+            }
         }
     }
     let view = server.store().view(server.store().now());
     let names = requests.iter().map(|args| &args[1][..]);
     let found = view.each_string(session.db(), names, at_most).await;
-    let (mut longest, mut done, mut failed, spec) = (0, 0, 0, find(b"get"));
+    let (mut longest, mut done, mut failed) = (0, 0, 0);
     for (args, found) in requests.iter().zip(found) {
         let before = out.len();
         match found {
@@ -57,12 +62,16 @@ pub(crate) async fn execute_gets(
             break;
         }
     }
-    view.tell_misses().await;
+    if view.are_asked(Classes::MISS) {
+        view.tell_misses().await;
+    }
     server.stats().commands.add(done as u64);
     if let (Some(first), Some(spec)) = (requests.first(), spec) {
         // One entry for all, because each took the time of all.
         watching::time(spec, server, session, first, begun, done as u64);
-        server.command_stats().of(numbering::of_request(spec, first)).failed.add(failed);
+        if failed > 0 {
+            server.command_stats().of(numbering::of_request(spec, first)).failed.add(failed);
+        }
     }
     (done, longest)
 }

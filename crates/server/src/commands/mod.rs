@@ -432,7 +432,14 @@ async fn run_and_commit(
         true => scripting::eval(&mut call).await?,
         false => run(spec.id, &mut call).await?,
     }
-    commit(server, access).await
+    if spec.flags.has(Flags::WRITE) {
+        return commit(server, access).await;
+    }
+    // A view has nothing to commit.
+    if access.are_asked(Classes::MISS) {
+        access.tell_misses().await;
+    }
+    Ok(())
 }
 
 /// True for the words with which HTTP begins a request and a field of each request. A web page can

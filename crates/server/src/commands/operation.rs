@@ -80,20 +80,21 @@ pub(super) async fn last_save(call: &mut Call<'_>) -> Result<(), Wrong> {
 pub(super) async fn rewrite_config(call: &mut Call<'_>) -> Result<(), Wrong> {
     let path = call.server.config_file().map(ToOwned::to_owned);
     let path = path.ok_or(Wrong::err("The server is running without a config file"))?;
+    let turn = call.server.files_turn().await;
     let now = call.server.settings().values();
     let users = match call.server.acl_file() {
         Some(_) => Vec::new(),
         None => acl::user_lines(call.server),
     };
     let rewrite = move |env: &Env| {
+        let _turn = turn;
         let files = &**env.fs();
         let text = match files.exists(&path)? {
             true => read_whole(files, &path)?,
             false => Vec::new(),
         };
         let defaults = Settings::new(AppendSync::default(), MAX_CLIENTS, "", Arc::default()).values();
-        let text = rewritten(&String::from_utf8_lossy(&text), &now, &defaults, &users);
-        replace(files, &path, text.as_bytes())
+        replace(env, &path, &rewritten(&text, &now, &defaults, &users))
     };
     let written = call.server.env().run_blocking(rewrite).await;
     written.map_err(|error| Wrong::err(format_args!("Rewriting config file: {error}")))?;

@@ -1,6 +1,7 @@
 //! Commits of several commands when the store fails, and their size.
 
 use super::*;
+use crate::rdb::{Checksum, Writer};
 use crate::resp::Protocol;
 use crate::server::ServerOptions;
 use futures_util::future::join;
@@ -205,5 +206,49 @@ fn a_transaction_sees_one_state_of_keys_that_it_does_not_name() {
             assert_eq!((counts.len(), counts[1]), (3, counts[2]), "{queued:?}");
             assert_eq!(line(server, session, "DEL new").await, [":1"]);
         }
+    });
+}
+
+/// RESTORE of a hash whose fields, values and expiries are these.
+async fn restore_fields(
+    server: &Server,
+    session: &Session,
+    fields: &[(&str, &str, Option<i64>)],
+) -> Vec<String> {
+    let mut writer = Writer::of_fields(fields.len() as u64, 1);
+    fields
+        .iter()
+        .for_each(|(name, value, expiry)| writer.field(name.as_bytes(), value.as_bytes(), *expiry, 1));
+    let mut sum = Checksum::default();
+    sum.add(writer.end());
+    let payload = writer.seal(sum.sum());
+    let args = [&b"RESTORE"[..], b"h", b"0", &payload, b"REPLACE"].map(<[u8]>::to_vec);
+    one(server, session, args.into()).await
+}
+
+#[test]
+fn the_last_of_a_field_that_comes_twice_counts() {
+    with_server(async |server, session| {
+        let (late, later) = (Some(33_177_117_420_000), Some(33_177_117_420_001));
+        let filler: Vec<String> = (0..3000).map(|number| format!("filler {number}")).collect();
+        // The two of a field are in one piece that is written, and in two.
+        for between in [0, filler.len()] {
+            let mut fields =
+                vec![("gone", "1", late), ("gone too", "1", None), ("kept", "1", late), ("free", "1", late)];
+            fields.extend(filler[..between].iter().map(|name| (&**name, "x", later)));
+            fields.extend([
+                ("gone", "2", Some(2)),
+                ("gone too", "2", Some(2)),
+                ("kept", "2", later),
+                ("free", "2", None),
+            ]);
+            assert_eq!(restore_fields(server, session, &fields).await, ["+OK"]);
+            assert_eq!(line(server, session, "HLEN h").await, [format!(":{}", between + 2)]);
+            let times = line(server, session, "HPEXPIRETIME h FIELDS 4 gone too kept free").await;
+            assert_eq!(times, ["*4", ":-2", ":-2", ":33177117420001", ":-1"]);
+            assert_eq!(line(server, session, "HGET h kept").await, ["$1", "2"]);
+        }
+        assert_eq!(restore_fields(server, session, &[("a", "1", late), ("a", "2", Some(2))]).await, ["+OK"]);
+        assert_eq!(line(server, session, "EXISTS h").await, [":0"]);
     });
 }

@@ -5,7 +5,7 @@ use super::pace::Pace;
 use super::table::{Flags, Id, Spec};
 use super::{Call, QUOTED_AT_MOST, quoted};
 use crate::numbers::integer;
-use crate::server::{Client, Mode, Overlap, Post, Server};
+use crate::server::{Client, Mode, Overlap, PREFIXES_AT_MOST, Post, Server};
 use crate::session::Session;
 use crate::wrong::Wrong;
 use std::sync::Arc;
@@ -128,6 +128,9 @@ pub(super) async fn track(call: &mut Call<'_>) -> Result<(), Wrong> {
         "on" => {
             options.check(client.tracking())?;
             let known = tracking.prefixes(&client);
+            if known.len() + options.prefixes.len() > PREFIXES_AT_MOST {
+                return Err(Wrong::err(format_args!("a client has {PREFIXES_AT_MOST} prefixes at most")));
+            }
             let lengths = known.iter().map(|it| it.len()).chain(options.prefixes.iter().map(Vec::len));
             let bytes: usize = lengths.map(|length| length + size_of::<Vec<u8>>()).sum();
             if bytes > call.server.settings().limits().request {

@@ -10,8 +10,8 @@ use std::time::Duration;
 const LOOKED_AT: usize = 10;
 /// Time within which denials of the same kind are one entry.
 const GROUPED_WITHIN: Duration = Duration::from_secs(60);
-/// Maximum length of an object in bytes; longer ones are cut.
-const OBJECT_AT_MOST: usize = 1024;
+/// Maximum length of a text of an entry in bytes; longer ones are cut.
+const TEXT_AT_MOST: usize = 1024;
 
 /// Where a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,13 @@ pub(crate) struct Denial {
 }
 
 impl Denial {
+    /// Copies the first 1024 bytes of each text.
+    pub(crate) fn new(reason: Reason, place: Scene, object: &[u8], user: &[u8], client: &str) -> Self {
+        let cut = |text: &[u8]| text[..text.len().min(TEXT_AT_MOST)].to_vec();
+        let client = String::from_utf8_lossy(&cut(client.as_bytes())).into_owned();
+        Self { reason, place, object: cut(object), user: cut(user), client }
+    }
+
     fn is_like(&self, other: &Self) -> bool {
         (self.reason, self.place) == (other.reason, other.place)
             && self.object == other.object
@@ -77,8 +84,7 @@ struct Denials {
 impl AclLog {
     /// Adds a denial at a time of the environment's clock, and drops the oldest entries beyond
     /// `at_most`.
-    pub(crate) fn add(&self, mut denial: Denial, now: Duration, at_most: usize) {
-        denial.object.truncate(OBJECT_AT_MOST);
+    pub(crate) fn add(&self, denial: Denial, now: Duration, at_most: usize) {
         let mut entries = self.0.lock();
         let is_same = |entry: &LogEntry| {
             entry.denial.is_like(&denial) && now.saturating_sub(entry.last) <= GROUPED_WITHIN
@@ -118,8 +124,7 @@ mod tests {
     fn denials_of_a_kind_are_one_entry() {
         let log = AclLog::default();
         let add = |object: &str, seconds| {
-            let (object, user, client) = (object.as_bytes().to_vec(), b"me".to_vec(), String::new());
-            let denial = Denial { reason: Reason::Key, place: Scene::TopLevel, object, user, client };
+            let denial = Denial::new(Reason::Key, Scene::TopLevel, object.as_bytes(), b"me", "");
             log.add(denial, Duration::from_secs(seconds), 3);
         };
         let counts = || log.newest(9).iter().map(|entry| (entry.id, entry.count)).collect::<Vec<_>>();
@@ -134,5 +139,15 @@ mod tests {
         assert_eq!(log.newest(1).len(), 1);
         log.reset();
         assert!(counts().is_empty());
+    }
+
+    #[test]
+    fn texts_are_cut() {
+        let long = "x".repeat(2 * TEXT_AT_MOST);
+        let denial = Denial::new(Reason::Key, Scene::TopLevel, long.as_bytes(), long.as_bytes(), &long);
+        for text in [&denial.object[..], &denial.user, denial.client.as_bytes()] {
+            assert_eq!(text, &long.as_bytes()[..TEXT_AT_MOST]);
+        }
+        assert!(denial.object.capacity() < long.len() && denial.user.capacity() < long.len());
     }
 }

@@ -50,15 +50,17 @@ pub(crate) use settings::Settings;
 use slowlog::SlowLog;
 pub(crate) use stats::Stats;
 pub(crate) use subscriptions::Space;
-pub(crate) use tracking::{Overlap, Post};
+pub(crate) use tracking::{Overlap, PREFIXES_AT_MOST, Post};
 #[cfg(test)]
 pub(crate) use users::COMMANDS_AT_MOST;
 pub(crate) use users::{
-    Changed, CommandSet, DEFAULT_USER, Rights, Selector, User, Users, Uses, hexadecimal, password_hash,
+    Changed, CommandSet, DEFAULT_USER, PASSWORD_AT_MOST, Rights, Selector, User, Users, Uses, hexadecimal,
+    password_hash,
 };
 
 use crate::store::{Store, StoreOptions};
 use crate::wrong::Wrong;
+use async_lock::{Mutex, MutexGuardArc};
 use karstdb::io::Env;
 use std::fmt;
 use std::net::SocketAddr;
@@ -92,8 +94,9 @@ pub struct ServerOptions {
     pub save_directory: Option<PathBuf>,
     /// Settings by the names of CONFIG SET, and their values. Default: none.
     pub settings: Vec<(String, Vec<u8>)>,
-    /// Users that there are from the start, a line each as in the file of ACL SAVE. Default: none.
-    pub users: String,
+    /// Users that there are from the start: of each the words that follow `user` in the file of ACL
+    /// SAVE. One that is `default` counts more than `password`. Default: none.
+    pub users: Vec<Vec<Vec<u8>>>,
     /// File that CONFIG REWRITE changes. Default: none.
     pub config_file: Option<PathBuf>,
     /// Allows DEBUG. Default: false.
@@ -115,7 +118,7 @@ impl Default for ServerOptions {
             acl_file: None,
             save_directory: None,
             settings: Vec::new(),
-            users: String::new(),
+            users: Vec::new(),
             config_file: None,
             allow_debug: false,
             db: karstdb::Options::new(),
@@ -142,6 +145,7 @@ struct Inner {
     acl_log: AclLog,
     saves: Arc<Saves>,
     memory: Memory,
+    files: Arc<Mutex<()>>,
     config_file: Option<PathBuf>,
     allows_debug: bool,
     pause: Pause,
@@ -193,6 +197,7 @@ impl Server {
                 return Err(error);
             }
         };
+        let checked = settings.check("requirepass", options.password.as_bytes());
         let run_id = [env.random_seed(), env.random_seed(), env.random_seed()];
         let run_id = format!("{:016x}{:016x}{:08x}", run_id[0], run_id[1], run_id[2] as u32);
         let server = Self(Arc::new(Inner {
@@ -210,6 +215,7 @@ impl Server {
             acl_log: AclLog::default(),
             saves: Arc::new(Saves::new(options.save_directory.clone(), env.unix_time())),
             memory: Memory::default(),
+            files: Arc::default(),
             config_file: options.config_file.clone(),
             allows_debug: options.allow_debug,
             pause: Pause::default(),
@@ -220,11 +226,12 @@ impl Server {
             run_id,
             threads: options.threads.max(1),
         }));
-        for (name, value) in &options.settings {
-            if let Err(why) = server.set(name, value) {
-                server.close().await?;
-                return Err(karstdb::Error::invalid_argument(format!("{name}: {}", why.unwrap_or(UNKNOWN))));
-            }
+        let set =
+            |(name, value): &(String, Vec<u8>)| server.set(name, value).map_err(|why| (name.clone(), why));
+        let checked = checked.map_err(|why| ("requirepass".to_owned(), why));
+        if let Err((name, why)) = checked.and_then(|()| options.settings.iter().try_for_each(set)) {
+            server.close().await?;
+            return Err(karstdb::Error::invalid_argument(format!("{name}: {}", why.unwrap_or(UNKNOWN))));
         }
         Ok(server)
     }
@@ -332,6 +339,12 @@ impl Server {
     /// File of CONFIG REWRITE.
     pub(crate) fn config_file(&self) -> Option<&Path> {
         self.0.config_file.as_deref()
+    }
+
+    /// Waits for the turn to read or replace a file of users or settings. It ends with the guard,
+    /// which goes into the job that does so: the job may outlive the call.
+    pub(crate) async fn files_turn(&self) -> MutexGuardArc<()> {
+        self.0.files.lock_arc().await
     }
 
     /// True if DEBUG is allowed.

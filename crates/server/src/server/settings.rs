@@ -5,6 +5,7 @@
 use super::forms::Forms;
 use super::mailbox::OutputLimit;
 use super::operation::{OperationSetting, OperationSettings, SwitchSetting};
+use super::users::PASSWORD_AT_MOST;
 use crate::numbers::integer_within;
 use crate::resp::Limits;
 use crate::store::{Classes, Durability, Interests};
@@ -298,6 +299,13 @@ impl Settings {
                 Ok(())
             }
             "requirepass" => {
+                if value.len() > PASSWORD_AT_MOST {
+                    return Err(Some("a password has 4096 bytes at most"));
+                }
+                // A file of settings is to have it.
+                if std::str::from_utf8(value).is_err() {
+                    return Err(Some("argument must be UTF-8"));
+                }
                 if does {
                     *self.password.lock() = value.to_vec();
                 }

@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// Maximum sum of the lengths of the names that are noted, in bytes.
 const NAMES_AT_MOST: usize = 256 << 20;
+/// Maximum number of prefixes of a client.
+pub(crate) const PREFIXES_AT_MOST: usize = 1024;
 /// Channel of invalidations for clients with RESP2.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
@@ -44,6 +46,8 @@ struct Registry {
     /// Number of entries of the sets in `readers`.
     items: usize,
     prefixes: BTreeMap<Arc<[u8]>, Ids>,
+    /// Number of prefixes of each length in bytes.
+    lengths: BTreeMap<usize, usize>,
 }
 
 #[derive(Debug)]
@@ -115,7 +119,7 @@ impl Tracking {
             all.insert(Arc::default());
         }
         for prefix in &all {
-            registry.prefixes.entry(prefix.clone()).or_default().insert(client.id);
+            registry.add_prefix(prefix, client.id);
         }
         client.set_tracking(mode.and(Mode::ON), target.as_ref().map_or(0, |target| target.id));
         registry.clients.insert(client.id, Tracker { client: client.clone(), target, prefixes: all });
@@ -132,12 +136,7 @@ impl Tracking {
         client.set_tracking(Mode::default(), 0);
         let Some(tracker) = registry.clients.remove(&client.id) else { return };
         for prefix in tracker.prefixes {
-            if let Some(ids) = registry.prefixes.get_mut(&prefix) {
-                ids.remove(&client.id);
-                if ids.is_empty() {
-                    registry.prefixes.remove(&prefix);
-                }
-            }
+            registry.remove_prefix(&prefix, client.id);
         }
         if registry.clients.is_empty() {
             (registry.readers, registry.bytes, registry.items) = Default::default();
@@ -209,19 +208,48 @@ impl Tracking {
         for name in &changed {
             registry.forget(name, news.writer, post);
         }
-        for (prefix, ids) in &registry.prefixes {
-            let with_prefix = seen.iter().copied().filter(|name| name.starts_with(prefix));
-            let matching: Vec<&[u8]> = with_prefix.collect();
-            if !matching.is_empty() {
-                let told = ids.iter().filter_map(|id| registry.clients.get(id));
-                told.filter(|tracker| !tracker.skips(news.writer))
-                    .for_each(|tracker| tracker.invalidate(Some(&matching), post));
+        let mut matching: BTreeMap<&[u8], Vec<&[u8]>> = BTreeMap::new();
+        for name in seen {
+            for length in registry.lengths.range(..=name.len()).map(|(length, _)| *length) {
+                if registry.prefixes.contains_key(&name[..length]) {
+                    matching.entry(&name[..length]).or_default().push(name);
+                }
             }
+        }
+        for (prefix, names) in matching {
+            let ids = registry.prefixes.get(prefix).into_iter().flatten();
+            let told = ids.filter_map(|id| registry.clients.get(id));
+            told.filter(|tracker| !tracker.skips(news.writer))
+                .for_each(|tracker| tracker.invalidate(Some(&names), post));
         }
     }
 }
 
 impl Registry {
+    /// Has a client be told of names with a prefix.
+    fn add_prefix(&mut self, prefix: &Arc<[u8]>, id: u64) {
+        let ids = self.prefixes.entry(prefix.clone()).or_default();
+        if ids.is_empty() {
+            *self.lengths.entry(prefix.len()).or_default() += 1;
+        }
+        ids.insert(id);
+    }
+
+    fn remove_prefix(&mut self, prefix: &[u8], id: u64) {
+        let Some(ids) = self.prefixes.get_mut(prefix) else { return };
+        ids.remove(&id);
+        if !ids.is_empty() {
+            return;
+        }
+        self.prefixes.remove(prefix);
+        if let Some(count) = self.lengths.get_mut(&prefix.len()) {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&prefix.len());
+            }
+        }
+    }
+
     fn is_beyond(&self, at_most: usize) -> bool {
         at_most > 0 && self.readers.len() > at_most || self.bytes > NAMES_AT_MOST
     }
@@ -419,5 +447,25 @@ mod tests {
         world.write(&["abx", "x", "ab", "b"], 0);
         assert_eq!(mail(&client), "!*2 $2 ab $3 abx !*1 $1 b ");
         assert_eq!(world.tracking.totals().prefixes, 3);
+    }
+
+    #[test]
+    fn lengths_are_those_of_the_prefixes() {
+        let world = World::default();
+        let (one, other) = (world.client(), world.client());
+        let lengths = || -> Vec<(usize, usize)> {
+            world.tracking.0.lock().lengths.iter().map(|(length, count)| (*length, *count)).collect()
+        };
+        world.enable(&one, Mode::BROADCAST, &["ab", "cd", "e"]).unwrap();
+        world.enable(&other, Mode::BROADCAST, &["ab", "abcd"]).unwrap_err();
+        world.enable(&other, Mode::BROADCAST, &["ab", "c"]).unwrap();
+        world.enable(&one, Mode::BROADCAST, &["xyz"]).unwrap();
+        assert_eq!(lengths(), [(1, 2), (2, 2), (3, 1)]);
+        world.write(&["abcd", "cd", "x", ""], 0);
+        assert_eq!((&*mail(&one), &*mail(&other)), ("!*1 $4 abcd !*1 $2 cd ", "!*1 $4 abcd !*1 $2 cd "));
+        world.tracking.disable(&one, &world.interests);
+        assert_eq!(lengths(), [(1, 1), (2, 1)]);
+        world.tracking.disable(&other, &world.interests);
+        assert!(lengths().is_empty() && world.tracking.totals().prefixes == 0);
     }
 }

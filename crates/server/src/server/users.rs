@@ -20,6 +20,9 @@ pub(crate) const DEFAULT_USER: &[u8] = b"default";
 /// Maximum number of commands and subcommands that a [`CommandSet`] distinguishes.
 pub(crate) const COMMANDS_AT_MOST: usize = 1024;
 
+/// Maximum length of a password in bytes: hashing it takes a few microseconds of a reactor's thread.
+pub(crate) const PASSWORD_AT_MOST: usize = 4096;
+
 /// A set of numbers of commands. The full set has those of commands that there are not yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandSet([u64; COMMANDS_AT_MOST / 64]);
@@ -149,6 +152,13 @@ impl Rights {
         Self { is_on: true, no_password: true, root, ..Self::new(true) }
     }
 
+    /// Rights of the default user with this password, as `requirepass` says; empty: none is needed.
+    fn required(password: &[u8]) -> Self {
+        let mut rights = Self::all();
+        rights.set_password(password);
+        rights
+    }
+
     /// The root selector and the further ones.
     pub(crate) fn each_selector(&self) -> impl Iterator<Item = &Selector> {
         std::iter::once(&self.root).chain(&self.selectors)
@@ -163,14 +173,11 @@ impl Rights {
         }
     }
 
-    /// True if a client may become this user with a password. Its hash is compared with those of
-    /// all passwords.
-    fn admit(&self, password: &[u8]) -> bool {
-        if !self.is_on || self.no_password {
-            return self.is_on;
-        }
-        let hash = password_hash(password);
-        self.passwords.iter().fold(false, |found, right| found | are_equal(right, &hash))
+    /// True if a client may become this user with a password of this hash, which is compared with
+    /// those of all passwords.
+    fn admits(&self, hash: &str) -> bool {
+        let is_right = self.passwords.iter().fold(false, |found, right| found | are_equal(right, hash));
+        self.is_on && (self.no_password || is_right)
     }
 }
 
@@ -211,6 +218,12 @@ impl User {
         *now = Arc::new(rights);
     }
 
+    /// Marks it as deleted and takes its rights, so that what its clients have sent is refused.
+    fn end(&self) {
+        self.is_deleted.store(true, Ordering::SeqCst);
+        self.set(Rights::new(false));
+    }
+
     /// True if nothing needs to be checked.
     pub(crate) fn is_unrestricted(&self) -> bool {
         self.is_unrestricted.load(Ordering::Relaxed)
@@ -230,21 +243,28 @@ impl User {
 /// A user whose rights were replaced or taken, and the rights that it had.
 pub(crate) type Changed = (Arc<User>, Arc<Rights>);
 
-/// All users, by their names.
+/// All users.
 #[derive(Debug)]
 pub(crate) struct Users {
-    list: RwLock<BTreeMap<Vec<u8>, Arc<User>>>,
+    list: RwLock<UserList>,
     default: Arc<User>,
+}
+
+#[derive(Debug)]
+struct UserList {
+    /// By their names.
+    users: BTreeMap<Vec<u8>, Arc<User>>,
+    /// Rights of the default user, as `requirepass` says.
+    required: Rights,
 }
 
 impl Users {
     /// The user `default`, with everything allowed and this password, if it is not empty.
     pub(crate) fn new(password: &[u8]) -> Self {
-        let mut rights = Rights::all();
-        rights.set_password(password);
-        let default = Arc::new(User::new(DEFAULT_USER, rights));
-        let list = BTreeMap::from([(DEFAULT_USER.to_vec(), default.clone())]);
-        Self { list: RwLock::new(list), default }
+        let required = Rights::required(password);
+        let default = Arc::new(User::new(DEFAULT_USER, required.clone()));
+        let users = BTreeMap::from([(DEFAULT_USER.to_vec(), default.clone())]);
+        Self { list: RwLock::new(UserList { users, required }), default }
     }
 
     /// The user of clients that have not authenticated themselves.
@@ -253,17 +273,30 @@ impl Users {
     }
 
     pub(crate) fn find(&self, name: &[u8]) -> Option<Arc<User>> {
-        self.list.read().get(name).cloned()
+        self.list.read().users.get(name).cloned()
     }
 
     /// All users, in the order of the bytes of their names.
     pub(crate) fn all(&self) -> Vec<Arc<User>> {
-        self.list.read().values().cloned().collect()
+        self.list.read().users.values().cloned().collect()
     }
 
-    /// The user that a client becomes with a name and a password; `None` if it may not.
+    /// True if the default user has the rights that `requirepass` says, so that it needs no line in
+    /// a file of settings.
+    pub(crate) fn is_default_required(&self) -> bool {
+        let list = self.list.read();
+        *self.default.rights() == list.required
+    }
+
+    /// The user that a client becomes with a name and a password; `None` if it may not, or if the
+    /// password has more than [`PASSWORD_AT_MOST`] bytes. Takes the time of one hash also if there
+    /// is no such user.
     pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<Arc<User>> {
-        self.find(name).filter(|user| user.rights().admit(password))
+        if password.len() > PASSWORD_AT_MOST {
+            return None;
+        }
+        let hash = password_hash(password);
+        self.find(name).filter(|user| user.rights().admits(&hash))
     }
 
     /// Replaces the rights of a user by those that `change` makes of them; a user that is not
@@ -278,10 +311,10 @@ impl Users {
         change: impl FnOnce(&mut Rights) -> Result<(), E>,
     ) -> Result<Option<Changed>, E> {
         let mut list = self.list.write();
-        let Some(user) = list.get(name) else {
+        let Some(user) = list.users.get(name) else {
             let mut rights = begin();
             change(&mut rights)?;
-            list.insert(name.to_vec(), Arc::new(User::new(name, rights)));
+            list.users.insert(name.to_vec(), Arc::new(User::new(name, rights)));
             return Ok(None);
         };
         let before = user.rights();
@@ -291,9 +324,10 @@ impl Users {
         Ok(Some((user.clone(), before)))
     }
 
-    /// Sets the password of the default user.
+    /// Sets the password of the default user, as `requirepass` says.
     pub(crate) fn set_default_password(&self, password: &[u8]) {
-        let _list = self.list.write();
+        let mut list = self.list.write();
+        list.required = Rights::required(password);
         let mut rights = (*self.default.rights()).clone();
         rights.set_password(password);
         self.default.set(rights);
@@ -305,33 +339,34 @@ impl Users {
         if name == DEFAULT_USER {
             return None;
         }
-        let user = list.remove(name)?;
-        user.is_deleted.store(true, Ordering::SeqCst);
+        let user = list.users.remove(name)?;
+        user.end();
         Some(user)
     }
 
-    /// Has these users and no others, and the default user as it begins if it is not among them.
+    /// Has these users and no others, and the default user as `requirepass` says if it is not among
+    /// them.
     /// Returns those that are kept and those that are deleted.
     pub(crate) fn replace(&self, mut by: BTreeMap<Vec<u8>, Rights>) -> (Vec<Changed>, Vec<Arc<User>>) {
-        by.entry(DEFAULT_USER.to_vec()).or_insert_with(Rights::all);
         let mut list = self.list.write();
+        by.entry(DEFAULT_USER.to_vec()).or_insert_with(|| list.required.clone());
         let (mut kept, mut deleted) = (Vec::new(), Vec::new());
-        list.retain(|name, user| {
+        list.users.retain(|name, user| {
             let is_kept = by.contains_key(name);
             if !is_kept {
-                user.is_deleted.store(true, Ordering::SeqCst);
+                user.end();
                 deleted.push(user.clone());
             }
             is_kept
         });
         for (name, rights) in by {
-            match list.get(&name) {
+            match list.users.get(&name) {
                 Some(user) => {
                     kept.push((user.clone(), user.rights()));
                     user.set(rights);
                 }
                 None => {
-                    list.insert(name.clone(), Arc::new(User::new(&name, rights)));
+                    list.users.insert(name.clone(), Arc::new(User::new(&name, rights)));
                 }
             }
         }
@@ -392,7 +427,12 @@ mod tests {
         users.change(b"me", || Rights::new(false), on).unwrap();
         let user = users.authenticate(b"me", b"2").unwrap();
         assert!(users.authenticate(b"me", b"3").is_none() && !user.is_unrestricted());
+        users.change(b"me", || Rights::new(false), |rights| Ok::<_, ()>(*rights = Rights::all())).unwrap();
+        assert!(user.is_unrestricted());
+        assert!(users.authenticate(b"me", &[b'x'; PASSWORD_AT_MOST]).is_some());
+        assert!(users.authenticate(b"me", &[b'x'; PASSWORD_AT_MOST + 1]).is_none());
         assert!(users.delete(b"default").is_none() && users.delete(b"me").is_some() && user.is_deleted());
+        assert!(!user.is_unrestricted() && *user.rights() == Rights::new(false));
     }
 
     #[test]
@@ -402,8 +442,17 @@ mod tests {
             users.change(name, || Rights::new(false), |_| Ok::<_, ()>(())).unwrap();
         }
         let a = users.find(b"a").unwrap();
-        let (kept, deleted) = users.replace(BTreeMap::from([(b"a".to_vec(), Rights::all())]));
+        let to_a = || BTreeMap::from([(b"a".to_vec(), Rights::all())]);
+        let (kept, deleted) = users.replace(to_a());
         assert_eq!((kept.len(), deleted.len()), (2, 1), "a and default, and b");
-        assert!(a.is_unrestricted() && users.default().is_open() && users.find(b"b").is_none());
+        assert!(a.is_unrestricted() && users.find(b"b").is_none());
+        assert!(!users.default().is_open() && users.authenticate(b"default", b"x").is_some());
+        users.set_default_password(b"y");
+        users.replace(BTreeMap::new());
+        assert!(users.authenticate(b"default", b"x").is_none() && !a.is_unrestricted());
+        assert!(users.authenticate(b"default", b"y").is_some() && users.is_default_required());
+        let add = |rights: &mut Rights| Ok::<_, ()>(rights.passwords.push(password_hash(b"z")));
+        users.change(b"default", Rights::all, add).unwrap();
+        assert!(!users.is_default_required());
     }
 }

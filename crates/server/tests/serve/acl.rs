@@ -1,8 +1,11 @@
 //! Users and their rights.
 
 use crate::client::{Client, Served, options};
-use karst_server::ServerOptions;
+use karst_server::{Running, ServerOptions};
+use karstdb::ErrorKind;
+use karstdb::io::Env;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// A client that is a user with the password `pw`, made with these rules.
@@ -227,4 +230,53 @@ fn users_are_saved_and_loaded() {
     assert!(wrong.starts_with("-ERR WARNING: Duplicate user 'me' found on line 2. "), "{wrong}");
     client.check(&[("GET b", "nil")]);
     Served::start().check(&[("ACL SAVE", "-ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.")]);
+}
+
+#[test]
+fn a_file_without_the_default_user_keeps_its_password() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.acl");
+    fs::write(&path, "user me on >pw ~* +@all\n").unwrap();
+    let needed = "-NOAUTH Authentication required.";
+    let with = ServerOptions { password: "secret".to_owned(), ..with_file(&path) };
+    let served = Served::with(&with);
+    let mut admin = served.client();
+    admin.check(&[("PING", needed), ("AUTH secret", "+OK"), ("ACL LOAD", "+OK"), ("PING", "+PONG")]);
+    served.check(&[
+        ("PING", needed),
+        ("AUTH default any", "-WRONGPASS invalid username-password pair or user is disabled."),
+    ]);
+    admin.check(&[("CONFIG SET requirepass other", "+OK"), ("ACL LOAD", "+OK")]);
+    served.check(&[("AUTH other", "+OK"), ("PING", "+PONG")]);
+}
+
+#[test]
+fn an_address_for_others_needs_a_password_of_the_default_user() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.acl");
+    let listen = vec![SocketAddr::from(([0, 0, 0, 0], 0))];
+    let start = |with: ServerOptions| {
+        let with = ServerOptions { listen: listen.clone(), ..with };
+        Running::start(&directory.path().join("db"), &with, &Env::posix())
+            .map(drop)
+            .map_err(|error| error.kind())
+    };
+    fs::write(&path, "user default on nopass ~* &* +@all\n").unwrap();
+    let password = "secret".to_owned();
+    assert_eq!(start(options()), Err(ErrorKind::InvalidArgument));
+    assert_eq!(start(ServerOptions { password, ..with_file(&path) }), Err(ErrorKind::InvalidArgument));
+    fs::write(&path, "user default on >pw ~* &* +@all\n").unwrap();
+    assert_eq!(start(with_file(&path)), Ok(()));
+    let user = vec![["default", "off"].map(Into::into).to_vec()];
+    assert_eq!(start(ServerOptions { users: user, ..options() }), Ok(()));
+}
+
+#[test]
+fn buffered_commands_of_a_deleted_user_are_refused() {
+    let served = Served::start();
+    let mut client = user(&served, "me", "~* &* +@all");
+    let lines = ["MULTI", "ACL DELUSER me", "SET k v", "EXEC", "SET k v"];
+    client.send(&lines.map(|line| crate::client::encoded(&line.split(' ').collect::<Vec<_>>())).concat());
+    while client.reply().is_some() {}
+    served.check(&[("EXISTS k", ":0"), ("ACL USERS", "[\"default\"]")]);
 }

@@ -52,7 +52,7 @@ fn settings_and_users_come_from_a_file_and_go_into_it() {
     fs::write(&path, "# mine\nthreads 2\ntimeout 100\n").unwrap();
     let with = ServerOptions {
         settings: vec![("timeout".to_owned(), b"100".to_vec())],
-        users: "user me on nopass ~a* +@all".to_owned(),
+        users: vec![["me", "on", "nopass", "~a*", "+@all"].map(Into::into).to_vec()],
         config_file: Some(path.clone()),
         ..options()
     };
@@ -65,10 +65,10 @@ fn settings_and_users_come_from_a_file_and_go_into_it() {
         ("CONFIG REWRITE", "+OK"),
     ]);
     let text = fs::read_to_string(&path).unwrap();
-    let lines: Vec<String> = parse_config(&text)
+    let lines: Vec<String> = parse_config(text.as_bytes())
         .unwrap()
         .into_iter()
-        .map(|line| format!("{} {}", line.name, String::from_utf8(line.value).unwrap()))
+        .map(|line| format!("{} {}", line.name, String::from_utf8(line.value()).unwrap()))
         .collect();
     assert!(text.starts_with("# mine\nthreads 2\ntimeout 7\n"), "{text}");
     for line in
@@ -81,4 +81,28 @@ fn settings_and_users_come_from_a_file_and_go_into_it() {
     let wrong = ServerOptions { settings: vec![("nothing".to_owned(), Vec::new())], ..options() };
     let directory = tempfile::tempdir().unwrap();
     assert!(Running::start(&directory.path().join("db"), &wrong, &Env::posix()).is_err());
+}
+
+#[test]
+fn a_rewritten_file_keeps_the_passwords_of_the_default_user() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("karst.conf");
+    let with = ServerOptions { config_file: Some(path.clone()), password: "revoked".to_owned(), ..options() };
+    let mut served = Served::with(&with);
+    let mut admin = served.client();
+    let lines = || parse_config(&fs::read(&path).unwrap()).unwrap();
+    let user =
+        || lines().into_iter().filter(|line| line.name == "user").map(|line| line.words).collect::<Vec<_>>();
+    admin.check(&[("AUTH revoked", "+OK"), ("CONFIG REWRITE", "+OK")]);
+    assert!(user().is_empty(), "requirepass says it");
+    admin.check(&[("ACL SETUSER default resetpass >new", "+OK"), ("CONFIG REWRITE", "+OK")]);
+    drop(admin);
+    served.close();
+    served.open(&ServerOptions { users: user(), ..with });
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.";
+    served.check(&[
+        ("AUTH revoked", wrong),
+        ("PING", "-NOAUTH Authentication required."),
+        ("AUTH new", "+OK"),
+    ]);
 }

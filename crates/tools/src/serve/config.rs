@@ -13,8 +13,8 @@ pub(super) struct Config {
     pub(super) options: ArgMatches,
     /// Settings by the names of CONFIG SET, and their values.
     pub(super) settings: Vec<(String, Vec<u8>)>,
-    /// Users, a line each.
-    pub(super) users: String,
+    /// Words of users, as [`ServerOptions::users`] has them.
+    pub(super) users: Vec<Vec<Vec<u8>>>,
 }
 
 /// Options that are for the command line only.
@@ -22,32 +22,35 @@ const NOT_IN_FILES: [&str; 3] = ["config", "help", "DB"];
 
 /// Reads the file.
 pub(super) fn read(path: &Path) -> Result<Config, Fault> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Fault::Usage(format!("--config {}: {error}", path.display())))?;
+    let text =
+        std::fs::read(path).map_err(|error| Fault::Usage(format!("--config {}: {error}", path.display())))?;
     of_text(&text).map_err(|why| Fault::Usage(format!("--config {}: {why}", path.display())))
 }
 
 /// A file without lines.
 pub(super) fn empty() -> Config {
-    of_text("").unwrap_or_else(|why| unreachable!("no line is wrong: {why}"))
+    of_text(b"").unwrap_or_else(|why| unreachable!("no line is wrong: {why}"))
 }
 
-fn of_text(text: &str) -> Result<Config, String> {
-    let (mut arguments, mut settings, mut users) = (Vec::new(), Vec::new(), String::new());
+fn of_text(text: &[u8]) -> Result<Config, String> {
+    let (mut arguments, mut settings, mut users) = (Vec::new(), Vec::new(), Vec::new());
     for line in parse_config(text)? {
         let wrong = |why: &str| format!("line {}: {}: {why}", line.number, line.name);
         if line.name == "user" {
-            users += &format!("user {}\n", String::from_utf8_lossy(&line.value));
+            users.push(line.words);
         } else if let Some(argument) = argument(&line).map_err(|why| wrong(&why))? {
             let check = command().try_get_matches_from(argument.as_deref().into_iter().fold(argv(), and));
             check.map_err(|error| wrong(first_line(&error.to_string())))?;
             arguments.extend(argument);
         } else {
-            ServerOptions::check_setting(&line.name, &line.value).map_err(wrong)?;
-            settings.push((line.name, line.value));
+            let value = line.value();
+            ServerOptions::check_setting(&line.name, &value).map_err(wrong)?;
+            settings.push((line.name, value));
         }
     }
-    let all = command().args_override_self(true).try_get_matches_from(arguments.iter().map(String::as_str).fold(argv(), and));
+    let all = command()
+        .args_override_self(true)
+        .try_get_matches_from(arguments.iter().map(String::as_str).fold(argv(), and));
     let options = all.map_err(|error| first_line(&error.to_string()).to_owned())?;
     Ok(Config { options, settings, users })
 }
@@ -74,7 +77,7 @@ fn argument(line: &ConfigLine) -> Result<Option<Option<String>>, String> {
     let Some(arg) = found.filter(|arg| !NOT_IN_FILES.contains(&arg.get_id().as_str())) else {
         return Ok(None);
     };
-    let value = String::from_utf8_lossy(&line.value);
+    let value = String::from_utf8(line.value()).map_err(|_| "argument must be UTF-8")?;
     match (arg.get_action(), &*value) {
         (ArgAction::SetTrue, "yes") => Ok(Some(Some(format!("--{}", line.name)))),
         (ArgAction::SetTrue, "no") => Ok(Some(None)),
@@ -89,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_file_has_options_settings_and_users() {
-        let text = "threads 3\nPin yes\nenable-debug-command no\nlisten 127.0.0.1:1\nlisten 127.0.0.1:2\n\
+        let text = b"threads 3\nPin yes\nenable-debug-command no\nlisten 127.0.0.1:1\nlisten 127.0.0.1:2\n\
                     threads 4\ntimeout 5\nuser me on >pw\nuser you off\n";
         let config = of_text(text).unwrap();
         assert_eq!(config.options.get_one::<u16>("threads"), Some(&4));
@@ -97,7 +100,11 @@ mod tests {
         let listen: Vec<_> = config.options.get_many::<String>("listen").unwrap().collect();
         assert_eq!(listen, ["127.0.0.1:1", "127.0.0.1:2"]);
         assert_eq!(config.settings, [("timeout".to_owned(), b"5".to_vec())]);
-        assert_eq!(config.users, "user me on >pw\nuser you off\n");
+        let users: [&[&str]; 2] = [&["me", "on", ">pw"], &["you", "off"]];
+        assert_eq!(
+            config.users,
+            users.map(|words| words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>())
+        );
     }
 
     #[test]
@@ -110,8 +117,8 @@ mod tests {
             ("timeout", "line 1: 'timeout' has no value"),
         ];
         for (text, why) in cases {
-            assert_eq!(of_text(text).err().as_deref(), Some(why), "{text}");
+            assert_eq!(of_text(text.as_bytes()).err().as_deref(), Some(why), "{text}");
         }
-        assert!(of_text("threads many").is_err_and(|why| why.starts_with("line 1: threads: invalid value")));
+        assert!(of_text(b"threads many").is_err_and(|why| why.starts_with("line 1: threads: invalid value")));
     }
 }

@@ -10,6 +10,7 @@ mod metrics;
 use crate::output::{Fault, note, say};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use karst_engine::ErrorKind;
 use karst_server::{AppendSync, Running, ServerOptions};
 use karstdb::io::Env;
 use karstdb::{Options, Statistics, StatsLevel};
@@ -26,7 +27,7 @@ Serves the database in DB, which is created if it does not exist, to clients tha
 (RESP2 and RESP3). It prints the addresses once clients can connect. SIGINT, SIGTERM and the command
 SHUTDOWN end it: what was received is answered, and the database is closed.
 
-Without a password it listens on loopback addresses only.";
+While the user default needs no password it listens on loopback addresses only.";
 
 /// Returns the definition of the command line.
 pub(crate) fn command() -> Command {
@@ -146,17 +147,14 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
         config_file,
         db,
     };
-    if let Some(open) = options.listen.iter().find(|address| !address.ip().is_loopback())
-        && options.password.is_empty()
-    {
-        let why = "is reached from other machines: that needs --requirepass";
-        return Err(Fault::Usage(format!("--listen {open} {why}")));
-    }
     // Before the threads, because they inherit that these signals are handled.
     let mut signals =
         Signals::new([SIGINT, SIGTERM]).map_err(|e| Fault::Failed(format!("cannot handle signals: {e}")))?;
     let env = Env::posix();
-    let running = Running::start(path, &options, &env)?;
+    let running = Running::start(path, &options, &env).map_err(|error| match error.kind() {
+        ErrorKind::InvalidArgument => Fault::Usage(error.to_string()),
+        _ => error.into(),
+    })?;
     let server = running.server().clone();
     let handle = signals.handle();
     let waiting = env.spawn_thread("karst-signals", move || {

@@ -93,23 +93,21 @@ pub(in super::super) async fn check_queued(
 async fn refusal_text(server: &Server, session: &Session, spec: &Spec, args: &[Vec<u8>]) -> Option<String> {
     let user = session.user();
     let refused = refused(&user.rights(), spec, args).await?;
+    let name;
     let (reason, object) = match refused {
-        Refused::Command => (Reason::Command, containers::full_name(spec, args).into_bytes()),
-        Refused::Key(at) => (Reason::Key, args[at].clone()),
-        Refused::Channel(at) => (Reason::Channel, args[at].clone()),
+        Refused::Command => {
+            name = containers::full_name(spec, args);
+            (Reason::Command, name.as_bytes())
+        }
+        Refused::Key(at) => (Reason::Key, &args[at][..]),
+        Refused::Channel(at) => (Reason::Channel, &args[at][..]),
     };
-    note(server, session, reason, object, user.name.clone());
+    note(server, session, reason, object, &user.name);
     Some(refused.text(&user.name, spec, args, false))
 }
 
 /// Adds a refusal to ACL LOG.
-pub(in super::super) fn note(
-    server: &Server,
-    session: &Session,
-    reason: Reason,
-    object: Vec<u8>,
-    user: Vec<u8>,
-) {
+pub(in super::super) fn note(server: &Server, session: &Session, reason: Reason, object: &[u8], user: &[u8]) {
     let in_transaction = session.is_in_transaction() || session.is_in_exec();
     let place = match in_transaction {
         _ if session.is_script() => Scene::Script,
@@ -117,7 +115,7 @@ pub(in super::super) fn note(
         false => Scene::TopLevel,
     };
     let client = session.client.line(server.env().now());
-    let denial = Denial { reason, place, object, user, client };
+    let denial = Denial::new(reason, place, object, user, &client);
     server.acl_log().add(denial, server.env().unix_time(), server.settings().acl_log_length());
 }
 

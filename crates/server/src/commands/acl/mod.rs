@@ -102,7 +102,7 @@ pub(super) fn authenticate(
         }
         session.set_user(before, session.has_authenticated());
     }
-    note(server, session, Reason::Password, command.to_vec(), name.to_vec());
+    note(server, session, Reason::Password, command, name);
     Err(Wrong::wrong_pass())
 }
 
@@ -136,7 +136,7 @@ fn tell_selector(call: &mut Call<'_>, selector: &Selector) {
 
 async fn set_user(call: &mut Call<'_>) -> Result<(), Wrong> {
     let (name, words) = (&call.args[2], &call.args[3..]);
-    if name.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0) {
+    if !rules::is_name(name) {
         return Err(Wrong::err("Usernames can't contain spaces or null characters"));
     }
     let rules = rules::joined(words).map_err(|begin| {
@@ -322,7 +322,9 @@ fn path(call: &Call<'_>) -> Result<PathBuf, Wrong> {
 }
 
 async fn load(call: &mut Call<'_>) -> Result<(), Wrong> {
-    let users = file::read(call.server, &path(call)?).await.map_err(Wrong::err)?;
+    let path = path(call)?;
+    let _turn = call.server.files_turn().await;
+    let users = file::read(call.server, &path).await.map_err(Wrong::err)?;
     let (kept, deleted) = call.server.users().replace(users);
     deleted.iter().for_each(|user| disconnect(call, clients_of(call, user)));
     for changed in &kept {
@@ -343,16 +345,12 @@ async fn save(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Lines of all users but the default one with all rights, for a file of settings.
-pub(super) fn user_lines(server: &Server) -> Vec<String> {
+/// Lines of all users for a file of settings, but not of the default one if `requirepass` says all
+/// that its line would.
+pub(super) fn user_lines(server: &Server) -> Vec<Vec<Vec<u8>>> {
     let mut users = server.users().all();
-    users.retain(|user| {
-        let mut rights = (*user.rights()).clone();
-        (rights.no_password, rights.passwords) = (true, Vec::new());
-        user.name != DEFAULT_USER || rights != Rights::all()
-    });
-    let line = |user: &Arc<User>| rules::line(&user.name, &user.rights());
-    users.iter().map(|user| String::from_utf8_lossy(&line(user)).into_owned()).collect()
+    users.retain(|user| user.name != DEFAULT_USER || !server.users().is_default_required());
+    users.iter().map(|user| rules::words_of(&user.name, &user.rights())).collect()
 }
 
 impl Server {
@@ -369,7 +367,7 @@ impl Server {
             self.users().replace(file::read(self, path).await?);
         }
         let all_channels = self.settings().allows_channels();
-        for (name, made) in file::parse(options.users.as_bytes(), "users", all_channels)? {
+        for (name, made) in file::of_words(&options.users, all_channels)? {
             let set = |rights: &mut Rights| {
                 *rights = made;
                 Ok::<(), String>(())

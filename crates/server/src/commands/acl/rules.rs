@@ -6,7 +6,7 @@
 
 use super::super::{categories, numbering as numbers};
 use crate::pattern::Pattern;
-use crate::server::{CommandSet, Rights, Selector, Uses, password_hash};
+use crate::server::{CommandSet, PASSWORD_AT_MOST, Rights, Selector, Uses, password_hash};
 use std::borrow::Cow;
 
 /// Why a word is refused.
@@ -19,6 +19,7 @@ pub(super) enum Fault {
     NoSuchPassword,
     NoHash,
     ArgumentOfSub,
+    LongPassword,
 }
 
 impl Fault {
@@ -39,6 +40,7 @@ impl Fault {
                 "The password hash must be exactly 64 characters and contain only lowercase hexadecimal \
                  characters"
             }
+            Self::LongPassword => "The password has more than 4096 bytes",
             Self::ArgumentOfSub => "Allowing first-arg of a subcommand is not supported",
         }
     }
@@ -111,6 +113,10 @@ pub(super) fn apply(rights: &mut Rights, rule: &[u8], all_channels: bool) -> Res
         (_, [b'(', rules @ .., b')']) => {
             let mut selector = Selector::new(all_channels);
             for rule in rules.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty()) {
+                // In the text of the rights it would end the selector.
+                if rule.ends_with(b")") {
+                    return Err(Fault::Syntax);
+                }
                 select(&mut selector, rule)?;
             }
             rights.selectors.push(selector);
@@ -124,6 +130,7 @@ pub(super) fn apply(rights: &mut Rights, rule: &[u8], all_channels: bool) -> Res
 fn hash_of(is_password: bool, text: &[u8]) -> Result<String, Fault> {
     let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     match is_password {
+        true if text.len() > PASSWORD_AT_MOST => Err(Fault::LongPassword),
         true => Ok(password_hash(text)),
         false if text.len() == 64 && text.iter().all(is_digit) => {
             Ok(String::from_utf8_lossy(text).into_owned())
@@ -206,11 +213,20 @@ fn uses(letters: &[u8]) -> Result<Uses, Fault> {
     }
 }
 
-/// Checks a pattern of keys or channels, which stands between spaces in a text of rules.
+/// True if bytes are one word in a text of rules: without spaces and control bytes, of which some
+/// readers take more for spaces than others.
+fn is_word(bytes: &[u8]) -> bool {
+    !bytes.iter().any(|byte| *byte == b' ' || byte.is_ascii_control())
+}
+
+/// True if a user can have this name.
+pub(super) fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && is_word(name)
+}
+
+/// Checks a pattern of keys or channels.
 fn check_pattern(pattern: &[u8]) -> Result<(), Fault> {
-    match pattern.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0)
-        || Pattern::new(pattern).is_err()
-    {
+    match !is_word(pattern) || Pattern::new(pattern).is_err() {
         true => Err(Fault::Syntax),
         false => Ok(()),
     }
@@ -243,7 +259,7 @@ fn allow(selector: &mut Selector, name: &[u8]) -> Result<(), Fault> {
     if numbers::is_sub(number) {
         return Err(Fault::ArgumentOfSub);
     }
-    if argument.is_empty() || argument.iter().any(u8::is_ascii_whitespace) {
+    if argument.is_empty() || !is_word(argument) || std::str::from_utf8(argument).is_err() {
         return Err(Fault::Syntax);
     }
     if !numbers::subs(number).is_empty() {
@@ -351,6 +367,11 @@ pub(super) fn line(name: &[u8], rights: &Rights) -> Vec<u8> {
     words.join(&b' ')
 }
 
+/// The words of [`line`] behind `user`.
+pub(super) fn words_of(name: &[u8], rights: &Rights) -> Vec<Vec<u8>> {
+    line(name, rights).split(|byte| *byte == b' ').skip(1).map(<[u8]>::to_vec).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::super::tests::words;
@@ -438,6 +459,19 @@ mod tests {
             assert_eq!(made(rules).err(), Some(fault), "{rules}");
         }
         assert_eq!(joined(&words("on (~a +get")).err(), Some(&b"(~a"[..]));
-        assert_eq!(apply(&mut Rights::new(false), b"~a b", false), Err(Fault::Syntax));
+        let long = [b'x'; PASSWORD_AT_MOST + 2];
+        let faults: [(&[u8], Fault); 7] = [
+            (b"~a b", Fault::Syntax),
+            (b"~a\x0b+@all", Fault::Syntax),
+            (b"&a\x7f", Fault::Syntax),
+            (b"%R~\x01", Fault::Syntax),
+            (b"(~a) +@all ~b)", Fault::Syntax),
+            (b"+select|\xff", Fault::Syntax),
+            (&[b">", &long[..]].concat(), Fault::LongPassword),
+        ];
+        for (rule, fault) in faults {
+            assert_eq!(apply(&mut Rights::new(false), rule, false), Err(fault), "{rule:?}");
+        }
+        assert!(is_name(b"\xffa\"'#") && !is_name(b"") && !is_name(b"a\x0bb") && !is_name(b"a b"));
     }
 }

@@ -15,7 +15,7 @@ use super::{Access, Classes, Key, Kind, Lifetime, Millis, expect};
 use crate::wrong::Wrong;
 use karstdb::Value;
 use karstdb::io::yield_now;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Number of elements up to which all are read to choose from, or returned by one call of a scan.
 const SMALL: u64 = 128;
@@ -233,10 +233,22 @@ impl Access {
         elements: impl Iterator<Item = (&'a [u8], &'a [u8])>,
         lifetime: Lifetime,
     ) -> Result<u64, Wrong> {
+        let elements = elements.map(|(name, value)| (name, value, lifetime));
+        self.put_elements_each(key, kind, elements).await
+    }
+
+    /// [`put_elements_for`](Self::put_elements_for) with the lifetime of each. Of a name that comes
+    /// twice the last one counts.
+    pub(crate) async fn put_elements_each<'a>(
+        &mut self,
+        key: &Key,
+        kind: Kind,
+        elements: impl Iterator<Item = (&'a [u8], &'a [u8], Lifetime)>,
+    ) -> Result<u64, Wrong> {
         debug_assert_ne!(kind, Kind::SortedSet, "its index would not follow");
         let before = expect(self.live_to_write(key).await?, kind)?.map(|record| record.head);
-        let (names, values): (Vec<Vec<u8>>, Vec<&[u8]>) =
-            elements.map(|(name, value)| (name.to_vec(), value)).unzip();
+        let (names, values): (Vec<Vec<u8>>, Vec<(&[u8], Lifetime)>) =
+            elements.map(|(name, value, lifetime)| (name.to_vec(), (value, lifetime))).unzip();
         if names.is_empty() {
             return Ok(0);
         }
@@ -244,20 +256,23 @@ impl Access {
             Some(collection) => (collection, self.stored_elements(kind, collection.version, &names).await?),
             None => (self.new_collection(key.db).await?, vec![None; names.len()]),
         };
-        let (store, mut seen, mut added, mut new) = (self.store.clone(), HashSet::new(), 0, old);
-        new.fields_expire |= matches!(lifetime, Lifetime::Until(_));
-        for ((name, value), found) in names.iter().zip(&values).zip(found) {
-            let (is_first, is_over) = (seen.insert(name), self.is_over(found.as_ref()));
-            let expiry_before = found.as_ref().and_then(|(_, expiry)| *expiry);
+        let (store, mut seen, mut added, mut new) = (self.store.clone(), HashMap::new(), 0, old);
+        for ((name, (value, lifetime)), found) in names.iter().zip(values).zip(found) {
+            let put_before: Option<Option<Millis>> = seen.get(name).copied();
+            let (is_first, is_over) = (put_before.is_none(), self.is_over(found.as_ref()));
+            let is_over = is_first && is_over;
+            let expiry_before = put_before.unwrap_or_else(|| found.as_ref().and_then(|(_, expiry)| *expiry));
             let expiry = match lifetime {
                 Lifetime::Forever => None,
                 Lifetime::Until(at) => Some(at),
                 Lifetime::Keep => expiry_before.filter(|_| !is_over),
             };
+            new.fields_expire |= matches!(lifetime, Lifetime::Until(_));
+            seen.insert(name, expiry);
+            self.move_field(new.version, name, expiry_before, expiry)?;
             if is_first {
                 new.count += u64::from(found.is_none());
                 added += u64::from(found.is_none() || is_over);
-                self.move_field(new.version, name, expiry_before, expiry)?;
                 if is_over {
                     self.event_once(Classes::HASH, "hexpired", key);
                 }
@@ -303,6 +318,10 @@ impl Access {
                 }
                 self.drop_element(kind, collection.version, name, element.1)?;
             }
+        }
+        // Callers tell of an end that what they have removed is a part of.
+        if removed == 0 && !gone.is_empty() && gone.len() as u64 >= collection.count {
+            self.event(Classes::GENERIC, "del", key);
         }
         self.put_count(key, &record.head, collection, gone.len() as u64)?;
         Ok(removed)

@@ -1,7 +1,7 @@
 //! Fields with expiries: random histories against a model, with the maintenance in between.
 
 use super::super::*;
-use super::{key, with_store};
+use super::{key, names, with_store};
 use karst_testkit::random::Random;
 use std::collections::BTreeMap;
 
@@ -205,5 +205,36 @@ fn fields_of_before_are_read() {
         assert_eq!(record[0], 0x42);
         let value = store.0.db.get_cf_async(&options, &store.0.elements, &element).await.unwrap().unwrap();
         assert_eq!(value[..], [&[1], &at.to_be_bytes()[..], b"v"].concat());
+    });
+}
+
+/// Events that an observer was told of.
+#[derive(Clone, Default)]
+struct Told(Arc<parking_lot::Mutex<Vec<&'static str>>>);
+
+impl Observer for Told {
+    fn committed<'a>(&'a self, news: News<'a>) -> futures_util::future::LocalBoxFuture<'a, ()> {
+        self.0.lock().extend(news.events.iter().map(|event| event.name));
+        Box::pin(async {})
+    }
+}
+
+#[test]
+fn a_hash_whose_last_fields_have_expired_has_an_end() {
+    with_store(|_, store| async move {
+        let told = Told::default();
+        store.observe(told.clone());
+        store.interests().set_classes(Classes::parse(b"EA").unwrap());
+        let hash = key("h");
+        let mut access = store.change_at(std::slice::from_ref(&hash), 1).await;
+        let fields = [(&b"a"[..], &b"1"[..]), (b"b", b"2")].into_iter();
+        access.put_elements_for(&hash, Kind::Hash, fields, Lifetime::Until(5)).await.unwrap();
+        access.commit(Durability::Logged).await.unwrap();
+        drop(access);
+        let mut access = store.change_at(std::slice::from_ref(&hash), 9).await;
+        assert_eq!(access.delete_elements(&hash, Kind::Hash, &names(&["a"])).await.unwrap(), 0);
+        assert_eq!(access.delete_elements(&hash, Kind::Hash, &names(&["b"])).await.unwrap(), 0);
+        access.commit(Durability::Logged).await.unwrap();
+        assert_eq!(*told.0.lock(), ["hexpired", "del"]);
     });
 }
