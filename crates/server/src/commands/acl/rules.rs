@@ -244,6 +244,11 @@ fn add_key(selector: &mut Selector, uses: Uses, pattern: &[u8]) -> Result<(), Fa
         }
         None => selector.keys.push((uses, pattern.to_vec())),
     }
+    // Its text is that of all keys.
+    if selector.keys.iter().any(|(uses, known)| *uses == Uses::BOTH && known == b"*") {
+        selector.all_keys = true;
+        selector.keys.clear();
+    }
     Ok(())
 }
 
@@ -268,9 +273,9 @@ fn allow(selector: &mut Selector, name: &[u8]) -> Result<(), Fault> {
     let argument = argument.to_ascii_lowercase();
     let text = format!("{}|{}", numbers::all()[number].name, String::from_utf8_lossy(&argument));
     let known = selector.first_arguments.entry(number).or_default();
-    if !known.contains(&argument) {
-        known.push(argument);
-    }
+    // In the order of their rules, as `note_rule` has them.
+    known.retain(|other| *other != argument);
+    known.push(argument);
     note_rule(selector, true, text);
     Ok(())
 }
