@@ -302,9 +302,9 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The file cannot be created.
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>>;
 
-    /// Creates a file that does not exist, and opens it for appending. Its access rights are those of
-    /// the file `like`, or its owner's only if there is none. A file system without access rights has
-    /// no other difference to [`create`](Self::create).
+    /// Creates a file that does not exist, and opens it for appending. Its access rights are those
+    /// of the file `like`, or its owner's only if there is none. File systems without access rights
+    /// only check that it does not exist.
     ///
     /// # Errors
     /// The file exists, or cannot be created.

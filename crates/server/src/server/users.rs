@@ -20,7 +20,7 @@ pub(crate) const DEFAULT_USER: &[u8] = b"default";
 /// Maximum number of commands and subcommands that a [`CommandSet`] distinguishes.
 pub(crate) const COMMANDS_AT_MOST: usize = 1024;
 
-/// Maximum length of a password in bytes: hashing it takes a few microseconds of a reactor's thread.
+/// Maximum length of a password in bytes: its hash takes some microseconds of a reactor's thread.
 pub(crate) const PASSWORD_AT_MOST: usize = 4096;
 
 /// A set of numbers of commands. The full set has those of commands that there are not yet.
