@@ -3,7 +3,8 @@
 //! No other thread takes part in reads: the thread submits its reads and sleeps in the kernel until
 //! they complete. A thread's first `block_on` with an environment makes the channel. Inside a
 //! reactor's task `block_on` works too (on the thread's own channel, not the reactor's), and blocks
-//! the reactor for its duration like any other blocking call.
+//! the reactor for its duration like any other blocking call. Work that is [attached](crate::attach)
+//! to the reactor is finished first, because `future` may wait for it.
 //!
 //! A thread owns its channel and ends it: together with the environment, if this thread drops the
 //! last handle of that; otherwise at the thread's next `block_on` with any environment, or when the
@@ -34,6 +35,7 @@ pub fn block_on<F: Future>(env: &Env, future: F) -> F::Output {
     if let Some(executor) = env.executor() {
         return executor.block_on(&channel, future);
     }
+    current::finish_attached();
     let flag = CallFlag::take(&channel);
     let waker = Waker::from(flag.flag.clone());
     let mut cx = Context::from_waker(&waker);

@@ -1,4 +1,5 @@
-//! The channel that this thread's futures use, and the mark that a thread runs a background job.
+//! The channel that this thread's futures use, the work that must end before the thread blocks, and
+//! the mark that a thread runs a background job.
 //!
 //! A reactor makes its channel current while it runs, and `block_on` its thread's own channel for
 //! the length of the call. On any other thread no channel is current, and reads go to the driver. A
@@ -12,6 +13,7 @@ use std::rc::{Rc, Weak};
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Channel>>> = const { RefCell::new(None) };
     static JOBS: Cell<u32> = const { Cell::new(0) };
+    static ATTACHED: RefCell<Option<Rc<dyn Attached>>> = const { RefCell::new(None) };
     static HERE: RefCell<Vec<(u64, Weak<Channel>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -39,6 +41,25 @@ pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Rc<Channel>>) -> R) -> R {
     // Cloned, because `f` may poll and re-enter. The count is not atomic.
     let current = CURRENT.try_with(|c| c.borrow().clone()).ok().flatten();
     f(current.as_ref())
+}
+
+/// Work that other threads may wait for and that only this thread can finish.
+pub(crate) trait Attached {
+    /// Finishes it; blocks.
+    fn finish(&self);
+}
+
+/// Sets the work that [`finish_attached`] finishes, or none.
+pub(crate) fn set_attached(attached: Option<Rc<dyn Attached>>) {
+    let _ = ATTACHED.try_with(|slot| slot.replace(attached));
+}
+
+/// Finishes the work of this thread that others may wait for. Called before the thread blocks.
+pub(crate) fn finish_attached() {
+    let attached = ATTACHED.try_with(|slot| slot.borrow().clone()).ok().flatten();
+    if let Some(attached) = attached {
+        attached.finish();
+    }
 }
 
 /// Makes a channel of this thread known to [`here`].

@@ -53,6 +53,17 @@ pub enum Backend<'a> {
     Soft(&'a dyn SoftFile),
 }
 
+/// Access path of the channel to a file open for writing.
+#[derive(Debug)]
+pub enum WriteBackend<'a> {
+    /// A file descriptor of the operating system.
+    Fd(BorrowedFd<'a>),
+    /// A file that lives in this process: its calls do not block.
+    Soft,
+    /// A file with blocking calls only, which are made on a thread that may block.
+    Blocking,
+}
+
 /// A file open for reading at any offset. Shared freely between threads.
 pub trait RandomAccessFile: Send + Sync + Debug {
     /// Returns the path it was opened by, for messages.
@@ -166,7 +177,7 @@ pub trait WritableFile: Send + Debug {
 }
 
 /// A file open for writing at any offset, by any number of threads. All calls block; async code
-/// writes through a [`crate::FileWriter`].
+/// appends through a [`crate::FileWriter`], or writes through its channel with [`crate::write`].
 pub trait PositionalFile: Send + Sync + Debug {
     /// Returns the path it was opened by.
     fn path(&self) -> &Path;
@@ -220,6 +231,18 @@ pub trait PositionalFile: Send + Sync + Debug {
     /// file with zeros to the end of the range. Returns `None`, with the file unchanged, if the
     /// file system cannot map or has no room; [`write_at`](Self::write_at) then returns the error.
     fn map(&self, offset: u64, len: usize) -> Option<Box<dyn MappedRange>> {
+        let _ = (offset, len);
+        None
+    }
+    /// Returns the channel's access path to the file. Default: blocking calls. A file that does
+    /// more in its calls than the operating system does has no other.
+    fn backend(&self) -> WriteBackend<'_> {
+        WriteBackend::Blocking
+    }
+    /// Returns the fault injected into a write of `len` bytes at `offset`, or with `len` 0 into a
+    /// sync or a reservation. Called once for each step handed to the backend; `None` on every file
+    /// outside of tests. Flipped bits have no effect, and delays only on soft files.
+    fn disturb(&self, offset: u64, len: usize) -> Option<Disturbance> {
         let _ = (offset, len);
         None
     }

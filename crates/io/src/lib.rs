@@ -86,6 +86,7 @@ mod threads;
 mod transport;
 mod waking;
 mod writer;
+mod writing;
 
 pub use background::{Priority, Task};
 pub use block_on::{block_on, reap};
@@ -97,7 +98,7 @@ pub use env::{Clock, Env, EnvBuilder, SystemClock, TransportKind};
 pub use error::{Error, Result};
 pub use file::{
     Backend, Disturbance, FileId, FileLock, FileSystem, MAP_ALIGNMENT, MappedRange, Metadata, OpenOptions,
-    PositionalFile, RandomAccessFile, SoftFile, WritableFile,
+    PositionalFile, RandomAccessFile, SoftFile, WritableFile, WriteBackend,
 };
 pub use giving_way::Hurry;
 #[doc(hidden)]
@@ -110,6 +111,8 @@ pub use reactor::{
     HoldTimeHistogram, IdlePolicy, JoinError, JoinHandle, PolledReactor, Reactor, ReactorBuilder,
     ReactorStats, Spawner, YieldNow, spawn_local, yield_now,
 };
+#[doc(hidden)]
+pub use reactor::{attach, carries_writes};
 #[cfg(feature = "testing")]
 pub use simulation::{
     Crash, CrashPoint, CrashStates, Fault, Image, Journal, Operation, SimulatedFileSystem, Simulation,
@@ -123,6 +126,7 @@ pub use soft::{
 pub use stats::IoStats;
 pub use waking::{Event, EventListener, wake};
 pub use writer::{FileWriter, WriterOptions};
+pub use writing::{WriteFuture, reserve_space, sync_file, write_at};
 
 #[cfg(not(feature = "testing"))]
 use no_simulation as simulation;

@@ -22,6 +22,10 @@ pub(crate) mod executor {
             match *self {}
         }
 
+        pub(crate) fn draws_carrying(&self) -> bool {
+            match *self {}
+        }
+
         pub(crate) fn run_blocking(&self, _: thread_pool::BlockingJob) {
             match *self {}
         }

@@ -5,26 +5,30 @@
 //! current `block_on`'s, else to the environment's driver thread. If it is polled again where its
 //! channel is not current (it moved to another thread, or into a nested `block_on`), it takes an
 //! outcome that has already arrived, or gives its claim up and starts again; it never waits on a
-//! ring that no thread polls. A driver always polls.
+//! ring that no thread polls. A driver always polls. A write ([`crate::write_at`]) does not start
+//! again, because it would be written twice: see there.
 //!
 //! Dropping a future at any time is safe: the claim is given up, and the slot keeps the buffer
 //! until the kernel is done with it.
 
 use crate::blocking::Blocking;
 use crate::buffer::ReadBuf;
+use crate::channel::Channel;
 use crate::channel::outbox::{Message, Outbox};
 use crate::channel::slot::{Answer, Outcome, Request, Ticket};
 use crate::current;
 use crate::env::Env;
-use crate::error::Error;
+use crate::error::{Error, Failure};
 use crate::file::{OpenOptions, RandomAccessFile};
 use crate::observed::{FileOperation, FileOperationInfo};
 use crate::posix;
 use crate::remote::RemoteOp;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -172,7 +176,7 @@ impl fmt::Debug for Sleep {
     }
 }
 
-struct Operation {
+pub(crate) struct Operation {
     env: Env,
     request: Request,
     state: State,
@@ -194,11 +198,12 @@ enum State {
 }
 
 impl Operation {
-    fn new(env: &Env, request: Request) -> Self {
+    pub(crate) fn new(env: &Env, request: Request) -> Self {
         Self { env: env.clone(), request, state: State::New }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let is_write = matches!(self.request, Request::Write { .. });
         let polled = match &self.state {
             State::New => None,
             State::Local { outbox, ticket } => current::with_current(|channel| match channel {
@@ -207,7 +212,11 @@ impl Operation {
                 }
                 _ => {
                     let own = current::here(outbox.channel);
-                    own.and_then(|channel| channel.fetch_if_done(*ticket)).map(Poll::Ready)
+                    let ended = |channel: Rc<Channel>| match is_write {
+                        true => Some(channel.outlast(*ticket)),
+                        false => channel.fetch_if_done(*ticket),
+                    };
+                    own.and_then(ended).map(Poll::Ready)
                 }
             }),
             State::Remote { op, fork_generation } => {
@@ -221,6 +230,11 @@ impl Operation {
                 Poll::Ready(outcome)
             }
             Some(Poll::Pending) => Poll::Pending,
+            None if is_write && !matches!(self.state, State::New) => {
+                self.give_up();
+                let why = "a write was polled on another thread, or in another process, than it began";
+                Poll::Ready(Err(Failure::new(io::ErrorKind::Other, why)))
+            }
             None => self.bind(cx),
         }
     }

@@ -1,4 +1,4 @@
-//! Counters of an environment's reads, and gauges that leak tests compare with zero.
+//! Counters of an environment's reads and writes, and gauges that leak tests compare with zero.
 //!
 //! Each channel has its own [`Counters`], written by its own thread, because counting then needs no
 //! shared cache line; the environment adds them up when asked. Sums of channels that have ended are
@@ -15,6 +15,9 @@ use std::sync::Arc;
 pub struct IoStats {
     /// Reads started, without joined ones.
     pub reads: u64,
+    /// Writes, syncs and reservations started by [`write_at`](crate::write_at) and its like, except
+    /// those with blocking calls.
+    pub writes: u64,
     /// Bytes that reads returned, counted once for all reads joined on one channel.
     pub bytes: u64,
     /// Reads that found an identical one in flight and shared it.
@@ -27,9 +30,9 @@ pub struct IoStats {
     pub left: u64,
     /// Operations whose last waiter went away before they completed.
     pub abandoned: u64,
-    /// Reads that failed.
+    /// Operations that failed.
     pub errors: u64,
-    /// Number of continuations of short or interrupted reads.
+    /// Number of continuations of short or interrupted operations.
     pub continued: u64,
     /// Number of times that queued reads were handed to the kernel or to the threads.
     pub submits: u64,
@@ -47,6 +50,7 @@ impl IoStats {
     fn add(&mut self, c: &Counters) {
         let read = |a: &AtomicU64| a.load(Ordering::Relaxed);
         self.reads += read(&c.reads);
+        self.writes += read(&c.writes);
         self.bytes += read(&c.bytes);
         self.joined += read(&c.joined);
         self.joined_elsewhere += read(&c.joined_elsewhere);
@@ -77,6 +81,7 @@ impl IoStats {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) joined: AtomicU64,
     pub(crate) joined_elsewhere: AtomicU64,
@@ -156,6 +161,7 @@ impl Counters {
     fn absorb(&self, other: &Self) {
         let pairs = [
             (&self.reads, &other.reads),
+            (&self.writes, &other.writes),
             (&self.bytes, &other.bytes),
             (&self.joined, &other.joined),
             (&self.joined_elsewhere, &other.joined_elsewhere),

@@ -1,10 +1,10 @@
-//! The transport without io_uring: a pool of threads that call `pread`.
+//! The transport without io_uring: a pool of threads that call `pread` and `pwrite`.
 //!
 //! One pool serves all channels of an environment. It starts a thread when an op finds none idle,
 //! up to a limit; idle threads end after a while. Each channel has its own list of completions, and
 //! results go to the list of the channel that asked.
 //!
-//! If no thread can be started, reads and opens run on the thread that submits them; they touch
+//! If no thread can be started, reads, opens and writes run on the thread that submits them; they touch
 //! only the channel's list. Jobs may take any lock, including one that their submitter holds, and
 //! therefore stay in the queue: [`ThreadPool::ensure`] starts a thread beforehand, and a job
 //! without a thread runs on the thread that awaits it ([`Stranded`]).
@@ -15,16 +15,17 @@
 //! queue's is also held to start a thread, because every counted thread must exist. (The ring
 //! transport has no locks; this is the fallback.)
 
-use crate::file::Backend;
+use crate::file::{Backend, WriteBackend};
 use crate::posix::{self, PosixFile};
 use crate::readiness::Readiness;
 use crate::report;
 use crate::sync::{Condvar, Mutex};
 use crate::threads::Starter;
-use crate::transport::{Alarm, Completion, Op, OpenOp, SocketOp, Transport};
+use crate::transport::{Alarm, Completion, Op, OpenOp, SocketOp, Transport, WriteAction, WriteOp};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -39,6 +40,7 @@ pub(crate) type BlockingJob = Box<dyn FnOnce() + Send>;
 enum Work {
     Read(Op, Arc<Returns>),
     Open(OpenOp, Arc<Returns>),
+    Write(WriteOp, Arc<Returns>),
     Run(BlockingJob),
 }
 
@@ -242,6 +244,27 @@ impl Work {
                 let path = Path::new(OsStr::from_bytes(path.as_bytes()));
                 returns.give(Completion::Opened { token, result: PosixFile::open(path, options) });
             }
+            Self::Write(op, returns) => {
+                let result = match op.file.backend() {
+                    WriteBackend::Fd(fd) => op.action.take_step(fd, op.at_most),
+                    _ => Err(io::ErrorKind::InvalidInput.into()),
+                };
+                returns.give(Completion::Written { op, result });
+            }
+        }
+    }
+}
+
+impl WriteAction {
+    /// Takes one step, of at most `at_most` bytes. Returns the number of bytes written. Blocks.
+    fn take_step(&self, fd: BorrowedFd<'_>, at_most: usize) -> io::Result<usize> {
+        match self {
+            Self::Write { data, start, offset } => {
+                let rest = &data[*start..];
+                posix::write_some(fd, &rest[..rest.len().min(at_most)], offset + *start as u64)
+            }
+            Self::Sync { all } => posix::sync_once(fd, *all).map(|()| 0),
+            Self::Reserve { offset, len } => posix::allocate(fd, *offset, *len).map(|()| 0),
         }
     }
 }
@@ -290,6 +313,11 @@ impl Transport for Threads {
     fn queue_open(&mut self, op: OpenOp) {
         self.in_flight += 1;
         self.queued.push(Work::Open(op, self.returns.clone()));
+    }
+
+    fn queue_write(&mut self, op: WriteOp) {
+        self.in_flight += 1;
+        self.queued.push(Work::Write(op, self.returns.clone()));
     }
 
     fn queue_socket(&mut self, op: SocketOp) {

@@ -1,5 +1,5 @@
-//! The interface below the channel: a transport carries reads to a device and returns their
-//! completions.
+//! The interface below the channel: a transport carries reads and writes to a device and returns
+//! their completions.
 //!
 //! A [`Transport`] is `queue`, `submit`, `poll` and `wait`, used by one thread. Two exist: io_uring
 //! ([`crate::ring`]) and threads ([`crate::thread_pool`]). One that can only be polled (a queue
@@ -10,11 +10,12 @@
 //! back in a [`Completion`]. No future ever owns memory that a device may write to.
 
 use crate::buffer::{Buffer, Region};
-use crate::file::{OpenOptions, RandomAccessFile};
+use crate::file::{OpenOptions, PositionalFile, RandomAccessFile};
 use crate::posix::PosixFile;
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, between_seq_cst};
 use socket2::{SockAddr, Socket};
 use std::ffi::CString;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, OnceLock};
@@ -37,6 +38,51 @@ pub(crate) struct OpenOp {
     pub(crate) token: u32,
     pub(crate) path: CString,
     pub(crate) options: OpenOptions,
+}
+
+/// One operation on a file open for writing, whose backend is a file descriptor.
+pub(crate) struct WriteOp {
+    /// Identifies the op; shares the numbers of [`Op::token`].
+    pub(crate) token: u32,
+    pub(crate) file: Arc<dyn PositionalFile>,
+    pub(crate) action: WriteAction,
+    /// Maximum number of bytes that the next step writes.
+    pub(crate) at_most: usize,
+}
+
+/// An operation on a file open for writing, with the memory that it reads.
+#[derive(Clone)]
+pub(crate) enum WriteAction {
+    /// Writes the bytes of `data` from `start` on; the first byte of `data` goes to `offset`.
+    Write { data: Arc<Vec<u8>>, start: usize, offset: u64 },
+    /// Makes the data durable, with `all` the metadata too.
+    Sync { all: bool },
+    /// Reserves space, as far as the file system supports it.
+    Reserve { offset: u64, len: u64 },
+}
+
+impl WriteAction {
+    /// Returns the offset of the operation's next step, and its number of bytes: 0 unless it
+    /// writes.
+    pub(crate) fn place(&self) -> (u64, usize) {
+        match self {
+            Self::Write { data, start, offset } => (*offset + *start as u64, data.len() - *start),
+            Self::Sync { .. } => (0, 0),
+            Self::Reserve { offset, .. } => (*offset, 0),
+        }
+    }
+}
+
+impl fmt::Debug for WriteAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write { data, start, offset } => {
+                write!(f, "Write({}..{} at {offset})", start, data.len())
+            }
+            Self::Sync { all } => write!(f, "Sync({all})"),
+            Self::Reserve { offset, len } => write!(f, "Reserve({offset}+{len})"),
+        }
+    }
 }
 
 /// One operation on a socket. Sockets belong to the thread of their channel.
@@ -65,11 +111,13 @@ pub(crate) enum Completion {
     Read { op: Op, result: io::Result<usize> },
     /// An open.
     Opened { token: u32, result: io::Result<PosixFile> },
+    /// An operation on a file open for writing: the number of bytes written, 0 of other actions.
+    Written { op: WriteOp, result: io::Result<usize> },
     /// An operation on a socket: the number of bytes received or sent, 0 of other actions.
     Socket { op: SocketOp, result: io::Result<usize> },
 }
 
-/// Opens files of the operating system and carries their reads. All calls come from the thread that
+/// Opens files of the operating system and carries their reads and writes. All calls come from the thread that
 /// created it.
 pub(crate) trait Transport {
     /// Accepts an op. It need not start before [`Transport::submit`].
@@ -77,6 +125,9 @@ pub(crate) trait Transport {
 
     /// Accepts a request to open a file.
     fn queue_open(&mut self, op: OpenOp);
+
+    /// Accepts an operation on a file open for writing.
+    fn queue_write(&mut self, op: WriteOp);
 
     /// Accepts an operation on a socket. It may stay in flight for ever, and so does not count in
     /// [`Transport::in_flight`].
@@ -98,7 +149,7 @@ pub(crate) trait Transport {
     /// Returns the alarm that other threads ring to end a [`Transport::wait`].
     fn alarm(&self) -> &Arc<Alarm>;
 
-    /// Returns the number of reads and opens accepted and not handed back.
+    /// Returns the number of reads, opens and writes accepted and not handed back.
     fn in_flight(&self) -> usize;
 
     /// Registers memory that reads of direct files often use. Returns true if it was registered.

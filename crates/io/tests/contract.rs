@@ -42,7 +42,7 @@ fn slow() -> Latency {
     Latency::of_reads(Duration::from_micros(100)).with_jitter(Duration::from_micros(400), 7)
 }
 
-/// Faults that a reader must not notice.
+/// Faults that readers and writers must not notice.
 fn benign() -> Faults {
     let plan = FaultPlan {
         read_error: 0.1,
@@ -50,6 +50,8 @@ fn benign() -> Faults {
         short_read: 0.3,
         stuck: 0.02,
         stuck_for: Duration::from_millis(5),
+        short_write: 0.3,
+        interrupted_write: 0.1,
         ..FaultPlan::default()
     };
     Faults::new(42, plan)
@@ -82,6 +84,7 @@ fn benign_faults_over_posix_and_over_memory() {
     check(faulty.clone(), dir.path());
     let counts = faulty.between().counts();
     assert!(counts.read_errors > 10 && counts.short_reads > 10 && counts.stuck > 10, "{counts:?}");
+    assert!(counts.short_writes > 10 && counts.interrupted_writes > 10, "{counts:?}");
     let dir = Path::new("/db");
     check(FaultFileSystem::new(Arc::new(in_memory(dir)), benign()), dir);
 }

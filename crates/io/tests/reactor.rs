@@ -3,7 +3,8 @@
 
 use karst_io::testing::foreign_block_on;
 use karst_io::{
-    Env, IdlePolicy, JoinError, OpenOptions, Reactor, block_on, open, read, sleep, spawn_local, yield_now,
+    Env, IdlePolicy, JoinError, OpenOptions, Reactor, TransportKind, attach, block_on, carries_writes, open,
+    read, sleep, spawn_local, sync_file, write_at, yield_now,
 };
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending, poll_fn};
@@ -400,4 +401,69 @@ fn a_detached_task_runs_on_the_reactor_or_is_dropped_with_it() {
     }));
     drop(reactor);
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn attached_work_is_finished_before_its_thread_blocks_or_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    for (kind, idle) in [TransportKind::Auto, TransportKind::Threads].into_iter().zip(policies()) {
+        let env = Env::builder().transport(kind).build();
+        let file = env.fs().create_positional(&dir.path().join("file")).unwrap();
+        let ended = Arc::new(AtomicUsize::new(0));
+        assert!(!carries_writes(&env), "this thread is no reactor's");
+        let plain = Reactor::builder(&env).build().unwrap();
+        let theirs = env.clone();
+        assert!(!plain.spawn(move || async move { carries_writes(&theirs) }).join().unwrap());
+        let reactor = Reactor::builder(&env).idle(idle).carries_writes(true).build().unwrap();
+        let (tell, told) = mpsc::channel();
+        let (theirs, counted) = (env.clone(), ended.clone());
+        let task = reactor.spawn(move || async move {
+            let env = theirs;
+            let add = || {
+                let (env, file, ended) = (env.clone(), file.clone(), counted.clone());
+                attach(&env.clone(), async move {
+                    for _ in 0..5 {
+                        write_at(&env, &file, 0, Arc::new(vec![1; 10_000])).await.unwrap();
+                        sync_file(&env, &file, false).await.unwrap();
+                    }
+                    ended.fetch_add(1, Ordering::SeqCst);
+                });
+            };
+            let ended = || counted.load(Ordering::SeqCst);
+            assert!(carries_writes(&env));
+            add();
+            add();
+            assert_eq!(ended(), 0);
+            block_on(&env, async { assert!(!carries_writes(&env) && ended() == 2) });
+            attach(&env, async { panic!("on purpose") });
+            add();
+            while ended() < 3 {
+                yield_now().await;
+            }
+            // Another thread's message is not lost while the thread blocks for attached work.
+            let (wake, woken) = mpsc::channel();
+            let waiting = spawn_local(poll_fn(move |cx| match woken.try_recv() {
+                Ok(()) => Poll::Ready(()),
+                Err(_) => {
+                    let (wake, waker) = (wake.clone(), cx.waker().clone());
+                    std::thread::spawn(move || {
+                        wake.send(()).unwrap();
+                        waker.wake();
+                    });
+                    Poll::Pending
+                }
+            }));
+            yield_now().await;
+            add();
+            block_on(&env, async {});
+            waiting.await.unwrap();
+            add();
+            tell.send(ended()).unwrap();
+            pending::<()>().await
+        });
+        assert_eq!(told.recv().unwrap(), 4);
+        drop(reactor);
+        assert_eq!(ended.load(Ordering::SeqCst), 5, "{kind:?}");
+        assert!(matches!(task.join(), Err(JoinError::Cancelled)));
+    }
 }

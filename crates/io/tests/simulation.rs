@@ -1,13 +1,15 @@
 //! The simulated machine: equal seeds give equal runs, other seeds give other runs, time jumps, and
 //! power failures keep synced data.
 
+use karst_io::testing::poll_times;
 use karst_io::{
     Crash, Env, FileSystem, FileWriter, OpenOptions, Priority, Reactor, Simulation, Trouble, WriterOptions,
-    block_on, open, read, sleep, yield_now,
+    block_on, open, read, reserve_space, sleep, sync_file, write_at, yield_now,
 };
 use std::future::pending;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -111,6 +113,49 @@ fn tasks_end_with_the_simulation() {
     let task = simulation.env().spawn(Priority::Low, pending::<()>());
     drop(simulation);
     assert!(task.is_finished());
+}
+
+/// A file is written without blocking, some writes are given up half-way and begun again, and it is
+/// synced now and then; the power fails at every change in turn.
+#[test]
+fn what_was_written_without_blocking_survives_once_it_is_synced() {
+    const PIECE: u64 = 1000;
+    let (mut torn, mut failures) = (0, 0);
+    for after in 0..150 {
+        let simulation = Simulation::new(after);
+        let env = simulation.env().clone();
+        simulation.fs().lose_power_after(after);
+        let durable = Arc::new(Mutex::new(0));
+        let theirs = durable.clone();
+        let end = simulation.run(async move {
+            let file = env.fs().create_positional(Path::new("/log"))?;
+            env.fs().sync_dir(Path::new("/"))?;
+            for number in 0..40u64 {
+                let (offset, data) = (number * PIECE, Arc::new(vec![number as u8 + 1; PIECE as usize]));
+                reserve_space(&env, &file, offset, PIECE).await?;
+                let begun = pin!(write_at(&env, &file, offset, data.clone()));
+                poll_times(begun, number % 3).await.transpose()?;
+                write_at(&env, &file, offset, data).await?;
+                if number % 4 == 3 {
+                    sync_file(&env, &file, number % 8 == 3).await?;
+                    *theirs.lock().unwrap() = offset + PIECE;
+                }
+            }
+            assert!(env.io_stats().writes > 90, "{:?}", env.io_stats());
+            Ok::<_, karst_io::Error>(())
+        });
+        failures += u64::from(end.is_none());
+        let durable = *durable.lock().unwrap();
+        let simulation = simulation.restart(Crash::Power, after);
+        let bytes = simulation.fs().read_file(Path::new("/log")).unwrap_or_default();
+        assert!(bytes.len() as u64 >= durable, "{} of {durable} bytes after {after}", bytes.len());
+        for (at, byte) in bytes.iter().enumerate() {
+            let wanted = (at as u64 / PIECE) as u8 + 1;
+            assert!(*byte == wanted || (*byte == 0 && at as u64 >= durable), "at {at} after {after}");
+        }
+        torn += u64::from(bytes.len() as u64 % PIECE != 0 || bytes.contains(&0));
+    }
+    assert!(failures > 50 && torn > 10, "{failures} failures, {torn} files with a torn end");
 }
 
 /// Files are made durable one after the other, each with its directory, while others are written

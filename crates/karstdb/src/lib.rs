@@ -14,6 +14,9 @@
 //! | a task of any executor | [`Db::get_async`] | blocks no thread: a `Send` future, completed by the environment's driver |
 //! | a task of a [`io::Reactor`] | [`Db::get_async`] | blocks no thread: that future, on the reactor thread's own ring |
 //!
+//! Writes are the same, except that for asynchronous ones a thread that may block writes the log,
+//! unless their reactor [carries writes](io::ReactorBuilder::carries_writes).
+//!
 //! # Writing and reading
 //!
 //! ```
@@ -242,7 +245,8 @@ pub mod io {
         MappedRange, MemoryFileSystem, Metadata, OpenFuture, OpenOptions, PolledReactor, PositionalFile,
         PosixFileSystem, Priority, RandomAccessFile, Reactor, ReactorBuilder, ReactorStats, ReadBuf,
         ReadFuture, Result, Sleep, SoftFile, Spawner, SystemClock, Task, TransportKind, WritableFile,
-        YieldNow, block_on, in_background, net, open, read, reap, sleep, spawn_local, yield_now,
+        WriteBackend, WriteFuture, YieldNow, block_on, in_background, net, open, read, reap, reserve_space,
+        sleep, spawn_local, sync_file, write_at, yield_now,
     };
     #[cfg(feature = "testing")]
     #[doc(inline)]

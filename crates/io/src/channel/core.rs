@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::file::Backend;
 use crate::stats::Counters;
 use crate::sync::counting::Ordering;
-use crate::transport::{Completion, Op, OpenOp, SocketAction, SocketOp, Transport};
+use crate::transport::{Completion, Op, OpenOp, SocketAction, SocketOp, Transport, WriteOp};
 use socket2::Socket;
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-/// Maximum number of interruptions in a row before a read fails.
-const INTERRUPTIONS_AT_MOST: u32 = 1000;
+/// Maximum number of interruptions in a row before a read or a write fails.
+pub(super) const INTERRUPTIONS_AT_MOST: u32 = 1000;
 /// Maximum length of a sleep, because clocks cannot count much further.
 const LONGEST_SLEEP: Duration = Duration::from_secs(100 * 365 * 86_400);
 
@@ -43,7 +43,7 @@ pub(super) struct Core {
     pub(super) completions: Vec<Completion>,
     pub(super) wakers: Vec<Waker>,
     pub(super) counters: Arc<Counters>,
-    depth: usize,
+    pub(super) depth: usize,
     submit_batch: usize,
     register: bool,
     /// Requests to cancel that were queued since the channel last looked.
@@ -164,6 +164,9 @@ impl Core {
                     Err(failure) => self.complete_at_once(waiter, Err(failure)),
                 }
             }
+            Request::Write { file, action } => {
+                self.begin_write(WriteOp { token: 0, file, action, at_most: usize::MAX }, waiter)
+            }
             Request::Open { path, options } => match CString::new(path.into_os_string().into_vec()) {
                 Ok(path) => {
                     let index = self.allocate(Work::None);
@@ -188,13 +191,13 @@ impl Core {
         waiter: Waiter,
     ) -> Ticket {
         let index = self.allocate(Work::Socket(Some(SocketOp { token: 0, socket, action })));
+        // In front, because the transport has room for it even if reads wait.
         self.issue_next(index);
         self.join(index, waiter)
     }
 
-    /// Queues a slot with an operation on a socket in front, because the transport has room for it
-    /// even if reads wait.
-    fn issue_next(&mut self, index: u32) {
+    /// Queues a slot in front of those that wait.
+    pub(super) fn issue_next(&mut self, index: u32) {
         self.slots[index as usize].phase = Phase::Waiting;
         self.backlog.push_front(index);
     }
@@ -206,7 +209,7 @@ impl Core {
         ticket
     }
 
-    fn allocate(&mut self, work: Work) -> u32 {
+    pub(super) fn allocate(&mut self, work: Work) -> u32 {
         Counters::shift(&self.counters.slots_in_use, 1);
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::new());
@@ -218,7 +221,7 @@ impl Core {
         index
     }
 
-    fn join(&mut self, index: u32, waiter: Waiter) -> Ticket {
+    pub(super) fn join(&mut self, index: u32, waiter: Waiter) -> Ticket {
         let slot = &mut self.slots[index as usize];
         slot.waiters.push(waiter);
         slot.interested += 1;
@@ -285,7 +288,7 @@ impl Core {
         }
     }
 
-    fn release(&mut self, index: u32) {
+    pub(super) fn release(&mut self, index: u32) {
         Counters::shift(&self.counters.slots_in_use, -1);
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
@@ -298,7 +301,7 @@ impl Core {
     }
 
     /// Stores the outcome for local waiters, sends it to remote ones and to other channels.
-    fn complete(&mut self, index: u32, outcome: Outcome) {
+    pub(super) fn complete(&mut self, index: u32, outcome: Outcome) {
         self.tell_joiners(index, &outcome);
         self.settle(index, outcome);
     }
@@ -356,7 +359,7 @@ impl Core {
         }
     }
 
-    /// Starts an open, or the next step of a read. Returns false if the transport is full.
+    /// Starts an open, or the next step of a read or write. Returns false if the transport is full.
     fn issue(&mut self, index: u32, queued: &Cell<usize>) -> bool {
         let Some(transport) = &mut self.transport else { return false };
         let slot = &mut self.slots[index as usize];
@@ -377,6 +380,9 @@ impl Core {
             transport.queue_socket(SocketOp { token: index, ..op });
             queued.set(queued.get() + 1);
             return true;
+        }
+        if matches!(slot.work, Work::Write(_)) {
+            return self.issue_write(index, queued);
         }
         let Work::Read(work) = &mut slot.work else { unreachable!("only these are issued") };
         let is_soft = matches!(work.file.backend(), Backend::Soft(_));
@@ -451,6 +457,7 @@ impl Core {
                 let file = result.map(|file| Answer::File(Arc::new(file)));
                 self.complete(token, file.map_err(Failure::from));
             }
+            Completion::Written { op, result } => self.write_landed(op, result),
             Completion::Socket { op, result } => self.socket_landed(op, result),
         }
     }
@@ -542,7 +549,7 @@ impl Core {
                     let result = work.end_hold();
                     self.stepped(due.slot, result);
                 }
-                Work::None | Work::Open(_) | Work::Socket(_) => {
+                Work::None | Work::Open(_) | Work::Write(_) | Work::Socket(_) => {
                     unreachable!("only reads and sleeps are held")
                 }
             }
@@ -594,6 +601,6 @@ impl Core {
     }
 }
 
-fn is_passing(e: &io::Error) -> bool {
+pub(super) fn is_passing(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN))
 }

@@ -18,6 +18,7 @@ mod core;
 pub(crate) mod outbox;
 pub(crate) mod sharing;
 pub(crate) mod slot;
+mod writes;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -118,6 +119,11 @@ impl Channel {
         ticket
     }
 
+    /// Counts a write that the channel does not carry.
+    pub(crate) fn count_write(&self) {
+        Counters::bump(&self.core.borrow().counters.writes, 1);
+    }
+
     /// Begins an operation for a future polled elsewhere.
     pub(crate) fn start_remote(&self, op: Arc<RemoteOp>) {
         if let Some(request) = op.take_request() {
@@ -157,6 +163,19 @@ impl Channel {
     pub(crate) fn fetch_if_done(&self, ticket: Ticket) -> Option<Outcome> {
         let mut core = self.core.borrow_mut();
         (core.claimed(ticket).phase == Phase::Done).then(|| core.fetch(ticket))
+    }
+
+    /// Returns the outcome of an operation of this thread; blocks until it has arrived, while other
+    /// completions are taken in.
+    pub(crate) fn outlast(&self, ticket: Ticket) -> Outcome {
+        loop {
+            if let Some(outcome) = self.fetch_if_done(ticket) {
+                // The waits may have taken rings that were for the thread's own loop.
+                self.alarm.ring();
+                return outcome;
+            }
+            self.wait(None);
+        }
     }
 
     /// Called when a future of this thread is dropped.

@@ -4,7 +4,7 @@
 //!  Free -> Waiting -> Flying -> Done -> Free        (a local waiter fetches the outcome from the slot)
 //!             |  ^      |
 //!             |  |      +-> Held -> ...             (a soft file, or a delay: the channel's own timer completes it)
-//!             |  +------+                           (a short or interrupted read goes on)
+//!             |  +------+                           (a short or interrupted read or write goes on)
 //!             +-> Free                              (abandoned before it started)
 //!  Free -> Joined -> Done                           (another channel does the read, see [`super::sharing`])
 //!             +-> Waiting                           (the other channel gave the read up)
@@ -18,9 +18,9 @@
 use super::outbox::Outbox;
 use crate::buffer::{Buffer, ReadBuf};
 use crate::error::Failure;
-use crate::file::{Backend, Disturbance, FileId, OpenOptions, RandomAccessFile};
+use crate::file::{Backend, Disturbance, FileId, OpenOptions, PositionalFile, RandomAccessFile};
 use crate::remote::RemoteOp;
-use crate::transport::{OpenOp, SocketOp};
+use crate::transport::{OpenOp, SocketOp, WriteAction, WriteOp};
 use smallvec::SmallVec;
 use socket2::Socket;
 use std::io;
@@ -36,6 +36,8 @@ pub(crate) enum Request {
     Read { file: Arc<dyn RandomAccessFile>, offset: u64, len: usize },
     /// Opens a file of the operating system for reading.
     Open { path: PathBuf, options: OpenOptions },
+    /// Writes, syncs or extends a file whose backend is a descriptor.
+    Write { file: Arc<dyn PositionalFile>, action: WriteAction },
     /// Completes after a time.
     Sleep(Duration),
 }
@@ -46,6 +48,8 @@ pub(crate) enum Answer {
     Bytes(ReadBuf),
     File(Arc<dyn RandomAccessFile>),
     Slept,
+    /// All was written, synced or reserved.
+    Written,
     /// A connection was taken from a listening socket.
     Accepted(Arc<Socket>),
     Connected,
@@ -228,11 +232,19 @@ impl ReadWork {
     }
 }
 
+/// The progress of an operation on a file open for writing.
+pub(crate) struct WriteWork {
+    /// `None` while the transport has it.
+    pub(crate) op: Option<WriteOp>,
+    pub(crate) interruptions: u32,
+}
+
 pub(crate) enum Work {
     None,
     Read(ReadWork),
     /// `Some` until the transport has it.
     Open(Option<OpenOp>),
+    Write(WriteWork),
     /// `Some` until it flies, and while it waits to go on.
     Socket(Option<SocketOp>),
     Sleep,

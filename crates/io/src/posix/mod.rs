@@ -12,7 +12,7 @@ use self::mapping::Mapping;
 use crate::error::{Context, Error, Result};
 use crate::file::{
     Backend, FileId, FileLock, FileSystem, MappedRange, Metadata, OpenOptions, PositionalFile,
-    RandomAccessFile, WritableFile,
+    RandomAccessFile, WritableFile, WriteBackend,
 };
 use crate::report;
 use crate::sync::counting::{AtomicU64, Ordering};
@@ -348,6 +348,11 @@ impl PositionalFile for PosixWriter {
     fn map(&self, offset: u64, len: usize) -> Option<Box<dyn MappedRange>> {
         Mapping::new(&self.file, offset, len).ok().map(|mapping| Box::new(mapping) as _)
     }
+
+    fn backend(&self) -> WriteBackend<'_> {
+        // The memory of a channel's write has no alignment.
+        if self.alignment == 1 { WriteBackend::Fd(self.file.as_fd()) } else { WriteBackend::Blocking }
+    }
 }
 
 #[derive(Debug)]
@@ -443,29 +448,58 @@ fn begin_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64, wait_before: bool
     }
 }
 
-/// Allocates blocks, beyond the end of the file too, without changing its length; does nothing if
-/// the file system does not support it.
-fn reserve_space(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
-    // Asked first, because ext4 without room for all leaves the blocks allocated so far with the
-    // file, and none for others.
-    // File systems that do not tell their free space are not limited.
+/// Checks that a reservation takes at most half of the free space.
+///
+/// Asked before the reservation, because ext4 without room for all leaves the blocks allocated so
+/// far with the file, and none for others. File systems that do not tell their free space are not
+/// limited.
+pub(crate) fn may_reserve(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     if free_bytes_beside(fd).is_ok_and(|free| len > free / 2) {
         return Err(io::Error::from_raw_os_error(libc::ENOSPC));
     }
-    let (offset, len) = (file_offset(offset)?, file_offset(len)?);
+    file_offset(offset).and(file_offset(len)).map(drop)
+}
+
+/// Allocates blocks, beyond the end of the file too, without changing its length; does nothing if
+/// the file system does not support it.
+fn reserve_space(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     loop {
-        // SAFETY: the descriptor is open; no memory is involved.
-        if unsafe { libc::fallocate(fd.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, offset, len) } == 0 {
-            return Ok(());
-        }
-        let e = io::Error::last_os_error();
-        if e.kind() != io::ErrorKind::Interrupted {
-            return unless_unsupported(e);
+        match allocate(fd, offset, len) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            allocated => return allocated.or_else(unless_unsupported),
         }
     }
 }
 
-fn unless_unsupported(e: io::Error) -> io::Result<()> {
+/// Allocates blocks like [`PositionalFile::reserve`], but fails if it is interrupted or not
+/// supported.
+pub(crate) fn allocate(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    may_reserve(fd, offset, len)?;
+    let (offset, len) = (file_offset(offset)?, file_offset(len)?);
+    // SAFETY: the descriptor is open; no memory is involved.
+    succeeded(unsafe { libc::fallocate(fd.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, offset, len) })
+}
+
+/// Calls `pwrite` once. Returns the number of bytes written.
+pub(crate) fn write_some(fd: BorrowedFd<'_>, data: &[u8], offset: u64) -> io::Result<usize> {
+    let offset = file_offset(offset)?;
+    // SAFETY: the descriptor is open, and `data` can be read.
+    let written = unsafe { libc::pwrite(fd.as_raw_fd(), data.as_ptr().cast(), data.len(), offset) };
+    usize::try_from(written).map_err(|_| io::Error::last_os_error())
+}
+
+/// Calls `fdatasync` once, or `fsync` if all metadata is to be durable too.
+pub(crate) fn sync_once(fd: BorrowedFd<'_>, all: bool) -> io::Result<()> {
+    let fd = fd.as_raw_fd();
+    // SAFETY: the descriptor is open; no memory is involved.
+    succeeded(unsafe { if all { libc::fsync(fd) } else { libc::fdatasync(fd) } })
+}
+
+fn succeeded(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+pub(crate) fn unless_unsupported(e: io::Error) -> io::Result<()> {
     match e.raw_os_error() {
         Some(libc::EOPNOTSUPP | libc::ENOSYS) => Ok(()),
         _ => Err(e),

@@ -2,6 +2,7 @@
 
 use super::task::TaskKey;
 use super::{Message, Shared};
+use crate::current::finish_attached;
 use crate::promise::Promise;
 use crate::sync::{AtomicBool, Ordering};
 use std::any::Any;
@@ -86,6 +87,7 @@ impl<T> JoinHandle<T> {
     /// The task was cancelled or panicked.
     pub fn join(self) -> Result<T, JoinError> {
         assert!(!self.shared.is_this_thread(), "a reactor's task blocked on a task of the same reactor");
+        finish_attached();
         self.join.outcome.wait()
     }
 

@@ -10,6 +10,7 @@
 //! every few of them, not only after the whole ready list, which lets the device work while the
 //! other tasks run.
 
+mod attached;
 mod hold_time;
 mod join;
 mod polled;
@@ -27,12 +28,13 @@ use crate::sync::mpsc::{Receiver, Sender, channel};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{AtomicUsize, Ordering, spin_loop, thread_local};
 use crate::transport::Alarm;
+pub use attached::{attach, carries_writes};
 pub use hold_time::HoldTimeHistogram;
 use hold_time::HoldTimes;
 pub(crate) use join::Join;
 pub use join::{JoinError, JoinHandle};
 pub use polled::{PolledReactor, Spawner};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -43,7 +45,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use task::{TaskKey, Tasks};
+use task::{Table, TaskKey, Tasks};
 pub use task::{YieldNow, yield_now};
 
 /// Behavior of a reactor thread when no task is ready.
@@ -100,6 +102,11 @@ type SendTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 struct Local {
     shared: Arc<Shared>,
     tasks: Tasks,
+    /// Tasks that other threads may wait for; see [`attach`].
+    attached: Tasks,
+    /// True if tasks may be attached, and while one is run.
+    carries_writes: bool,
+    runs_attached: Cell<bool>,
     channel: Rc<Channel>,
 }
 
@@ -146,6 +153,7 @@ pub struct ReactorBuilder {
     idle: IdlePolicy,
     name: String,
     pin: bool,
+    carries_writes: bool,
     gives_way: Option<Arc<GivingWay>>,
 }
 
@@ -171,6 +179,19 @@ impl ReactorBuilder {
     /// Binds each thread to one of the CPUs this process may use, in turn. Default: false.
     pub fn pin(mut self, yes: bool) -> Self {
         self.pin = yes;
+        self
+    }
+
+    /// Carries the log of a database on the rings of its threads: an asynchronous write that finds
+    /// no other one at work writes and syncs the log for all, without a thread that may block. A
+    /// small write without a sync is then a call on the thread itself. Default: false, which leaves
+    /// the log to threads that may block.
+    ///
+    /// Other threads' writes then wait for these rings. A task must therefore not block its thread,
+    /// except in this crate's and the database's calls, until another thread has written; and one
+    /// that computes for long delays all writers.
+    pub fn carries_writes(mut self, yes: bool) -> Self {
+        self.carries_writes = yes;
         self
     }
 
@@ -203,6 +224,7 @@ impl Reactor {
             idle: IdlePolicy::Block,
             name: "karst-reactor".into(),
             pin: false,
+            carries_writes: false,
             gives_way: None,
         }
     }
@@ -263,6 +285,7 @@ impl fmt::Debug for Reactor {
 
 impl Drop for Reactor {
     fn drop(&mut self) {
+        current::finish_attached();
         self.threads.iter().for_each(|t| t.shared.send(Message::Stop));
         for reactor in &mut self.threads {
             let Some(thread) = reactor.thread.take() else { continue };
@@ -341,7 +364,7 @@ where
 
 fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThread, Error> {
     let ReactorBuilder { env, name, idle, gives_way, .. } = builder;
-    let (idle, gives_way) = (*idle, gives_way.clone());
+    let (idle, gives_way, carries_writes) = (*idle, gives_way.clone(), builder.carries_writes);
     let (inbox, messages) = channel();
     let (ready, is_ready) = channel();
     let env_of_thread = env.clone();
@@ -355,7 +378,10 @@ fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThrea
         let io = Rc::new(env_of_thread.maker().make(Purpose::Many));
         // Dropped, because the reactor must not keep the environment alive.
         drop(env_of_thread);
-        let local = Rc::new(Local::new(&io, inbox));
+        let local = Rc::new(Local::new(&io, inbox, carries_writes));
+        if carries_writes {
+            current::set_attached(Some(local.clone()));
+        }
         let shared = local.shared.clone();
         LOCAL.with(|slot| *slot.borrow_mut() = Some(local.clone()));
         let _entered = Enter::new(io);
@@ -363,6 +389,9 @@ fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThrea
             run(&local, &messages, idle);
         }
         local.tasks.clear();
+        // Whatever the ends of tasks have attached is finished too; afterwards nothing is attached.
+        current::finish_attached();
+        current::set_attached(None);
         // Messages sent meanwhile are dropped with the inbox, which cancels their tasks.
         LOCAL.with(|slot| slot.borrow_mut().take());
     })?;
@@ -374,7 +403,7 @@ fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThrea
 
 impl Local {
     /// Makes the state of a reactor on this thread.
-    fn new(channel: &Rc<Channel>, inbox: Sender<Message>) -> Self {
+    fn new(channel: &Rc<Channel>, inbox: Sender<Message>, carries_writes: bool) -> Self {
         current::announce(channel);
         let stats = Arc::new(LoopStats {
             hold_times: HoldTimes::new(),
@@ -384,14 +413,33 @@ impl Local {
         });
         let alarm = channel.alarm().clone();
         let shared = Arc::new(Shared { inbox, alarm, stats, thread: thread::current().id() });
-        Self { shared, tasks: Tasks::default(), channel: channel.clone() }
+        Self {
+            shared,
+            tasks: Tasks::of(Table::Ordinary),
+            attached: Tasks::of(Table::Attached),
+            carries_writes,
+            runs_attached: Cell::new(false),
+            channel: channel.clone(),
+        }
+    }
+
+    fn table(&self, table: Table) -> &Tasks {
+        match table {
+            Table::Ordinary => &self.tasks,
+            Table::Attached => &self.attached,
+        }
+    }
+
+    /// Returns true if a task is ready to run.
+    fn has_ready(&self) -> bool {
+        self.tasks.ready_count() + self.attached.ready_count() > 0
     }
 }
 
 fn run(local: &Local, messages: &Receiver<Message>, idle: IdlePolicy) {
     let stats = &local.shared.stats;
     while let ControlFlow::Continue(began) = turn(local, messages) {
-        if local.tasks.ready_count() > 0 {
+        if local.has_ready() {
             local.channel.submit();
             continue;
         }
@@ -413,21 +461,26 @@ fn turn(local: &Local, messages: &Receiver<Message>) -> ControlFlow<(), Instant>
         match message {
             Message::Start(start) => start(local),
             Message::Task(task) => drop(tasks.add(&local.shared, task)),
-            Message::Ready(key) => tasks.make_ready(key),
-            Message::Abort(key) => tasks.abort(key),
+            Message::Ready(key) => local.table(key.table).make_ready(key),
+            Message::Abort(key) => local.table(key.table).abort(key),
             Message::Stop => return ControlFlow::Break(()),
         }
     }
     let mut began = Instant::now();
-    // Only the tasks ready now, because completions and messages must be taken in before a task
-    // that yields runs again.
-    for _ in 0..tasks.ready_count() {
-        tasks.run_next();
+    let mut ran = || {
         channel.submit_if_few_fly();
         let ended = Instant::now();
         stats.hold_times.record(ended - began);
         began = ended;
+    };
+    // Only the tasks ready now, because completions and messages must be taken in before a task
+    // that yields runs again.
+    for _ in 0..tasks.ready_count() {
+        tasks.run_next();
+        ran();
     }
+    // Behind the tasks, because they add to the round of a log that was begun by one of them.
+    local.run_attached(local.attached.ready_count(), ran);
     channel.poll();
     ControlFlow::Continue(began)
 }
@@ -447,7 +500,7 @@ fn spin(local: &Local, idle: IdlePolicy, since: Instant) -> bool {
             local.channel.poll();
             // Completions may have queued the next step of an operation, which no task waits to do.
             local.channel.submit();
-            if local.tasks.ready_count() > 0 || local.channel.alarm().take() {
+            if local.has_ready() || local.channel.alarm().take() {
                 return false;
             }
         }

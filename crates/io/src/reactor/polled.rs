@@ -41,7 +41,7 @@ impl PolledReactor {
         }
         let (inbox, messages) = channel();
         let io = Rc::new(env.maker().make(Purpose::Many));
-        Ok(Self { local: Rc::new(Local::new(&io, inbox)), messages, polled: Cell::new(false) })
+        Ok(Self { local: Rc::new(Local::new(&io, inbox, false)), messages, polled: Cell::new(false) })
     }
 
     /// Adds a task, which begins with the next [`poll`](Self::poll) and reports its own end.

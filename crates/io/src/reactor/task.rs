@@ -20,8 +20,19 @@ pub(super) type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TaskKey {
+    /// The table of the task.
+    pub(super) table: Table,
     index: u32,
     generation: u32,
+}
+
+/// A table of tasks of one reactor thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Table {
+    #[default]
+    Ordinary,
+    /// Tasks that run to their end even if the thread blocks or the reactor ends.
+    Attached,
 }
 
 struct Entry {
@@ -39,6 +50,7 @@ enum EntryState {
 
 #[derive(Default)]
 pub(super) struct Tasks {
+    table: Table,
     entries: RefCell<Vec<Entry>>,
     free: RefCell<Vec<u32>>,
     ready: RefCell<VecDeque<TaskKey>>,
@@ -60,7 +72,7 @@ impl Wake for TaskWaker {
         }
         let local = super::with_local(|local| match local {
             Some(local) if Arc::ptr_eq(&local.shared, &self.shared) => {
-                local.tasks.ready.borrow_mut().push_back(self.key);
+                local.table(self.key.table).make_ready(self.key);
                 true
             }
             _ => false,
@@ -72,6 +84,15 @@ impl Wake for TaskWaker {
 }
 
 impl Tasks {
+    pub(super) fn of(table: Table) -> Self {
+        Self { table, ..Self::default() }
+    }
+
+    /// Returns true if it has no task.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.borrow().len() == self.free.borrow().len()
+    }
+
     /// Adds a task, ready to run.
     pub(super) fn add(&self, shared: &Arc<Shared>, task: BoxedTask) -> TaskKey {
         let mut entries = self.entries.borrow_mut();
@@ -80,7 +101,7 @@ impl Tasks {
             entries.len() as u32 - 1
         });
         let entry = &mut entries[index as usize];
-        let key = TaskKey { index, generation: entry.generation };
+        let key = TaskKey { table: self.table, index, generation: entry.generation };
         let waker = Arc::new(TaskWaker { shared: shared.clone(), key, scheduled: AtomicBool::new(true) });
         entry.state = EntryState::Idle(task, waker);
         self.ready.borrow_mut().push_back(key);
@@ -153,14 +174,27 @@ impl Tasks {
         }
     }
 
+    /// Returns the tasks that have not ended.
+    fn live(&self) -> Vec<TaskKey> {
+        let entries = self.entries.borrow();
+        let live = entries.iter().enumerate().filter(|(_, e)| !matches!(e.state, EntryState::Free));
+        let key = |(i, e): (usize, &Entry)| TaskKey {
+            table: self.table,
+            index: i as u32,
+            generation: e.generation,
+        };
+        live.map(key).collect()
+    }
+
+    /// Makes all tasks ready, those that are already included.
+    pub(super) fn make_all_ready(&self) {
+        self.ready.borrow_mut().extend(self.live());
+    }
+
     /// Drops all tasks, and those that their drops spawn.
     pub(super) fn clear(&self) {
         loop {
-            let keys: Vec<_> = {
-                let entries = self.entries.borrow();
-                let live = entries.iter().enumerate().filter(|(_, e)| !matches!(e.state, EntryState::Free));
-                live.map(|(i, e)| TaskKey { index: i as u32, generation: e.generation }).collect()
-            };
+            let keys = self.live();
             if keys.is_empty() {
                 return;
             }

@@ -11,10 +11,12 @@
 //! of them; a forked child leaks them.
 
 use crate::buffer::{REGISTERED_CLASSES, Region};
-use crate::file::Backend;
+use crate::file::{Backend, WriteBackend};
 use crate::posix::{self, PosixFile};
 use crate::report;
-use crate::transport::{Alarm, Completion, Op, OpenOp, SocketAction, SocketOp, Transport};
+use crate::transport::{
+    Alarm, Completion, Op, OpenOp, SocketAction, SocketOp, Transport, WriteAction, WriteOp,
+};
 use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
 use socket2::Socket;
 use std::collections::VecDeque;
@@ -30,14 +32,15 @@ const ALARM: u64 = u64::MAX;
 const PROBE: u64 = u64::MAX - 1;
 /// User data of every request to cancel, whose own completion says nothing.
 const CANCEL: u64 = u64::MAX - 2;
-/// Maximum length of a single read handed to the kernel; a longer one is continued like a short
-/// read.
+/// Maximum length of a single read or write handed to the kernel; a longer one is continued like a
+/// short one.
 const LONGEST: usize = 1 << 30;
 
 /// An op that the kernel works on, with all the memory the kernel may touch.
 enum Flying {
     Read(Op),
     Open(Box<Opening>),
+    Write(WriteOp),
     Socket(SocketOp),
 }
 
@@ -51,7 +54,7 @@ struct Opening {
 pub(crate) struct Ring {
     ring: IoUring,
     in_flight: Vec<Option<Flying>>,
-    /// Reads and opens in flight.
+    /// Reads, opens and writes in flight.
     count: usize,
     /// Operations on sockets in flight.
     sockets: usize,
@@ -132,8 +135,8 @@ impl Ring {
             if self.broken {
                 return self.refuse(token, libc::EIO);
             }
-            // SAFETY: all memory that an entry points at (a read's buffer, an open's path and
-            // `statx`) is owned by the op that `fly` has put into `in_flight`, until it completes;
+            // SAFETY: all memory that an entry points at (a read's buffer, a write's data, an open's
+            // path and `statx`) is owned by the op that `fly` has put into `in_flight`, until it completes;
             // the alarm's descriptor lives as long as `self`.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return self.unsubmitted.push_back(token);
@@ -227,6 +230,7 @@ impl Ring {
             *count -= 1;
             match flying {
                 Flying::Read(op) => done.push(Completion::Read { op, result }),
+                Flying::Write(op) => done.push(Completion::Written { op, result }),
                 Flying::Socket(op) => done.push(socket_completed(op, result)),
                 Flying::Open(opening) => match opening.advance(result) {
                     Ok(opening) => {
@@ -320,6 +324,7 @@ impl Flying {
         let result = Err(io::Error::from_raw_os_error(errno));
         match self {
             Self::Read(op) => Completion::Read { op, result },
+            Self::Write(op) => Completion::Written { op, result },
             Self::Socket(op) => Completion::Socket { op, result },
             Self::Open(opening) => {
                 Completion::Opened { token: opening.op.token, result: result.map(|_: usize| unreachable!()) }
@@ -399,6 +404,36 @@ impl Transport for Ring {
         let opening = Opening { op, fd: None, found: posix::blank_statx() };
         self.fly(token, Flying::Open(Box::new(opening)));
         self.push(&entry.user_data(u64::from(token)), token);
+    }
+
+    fn queue_write(&mut self, op: WriteOp) {
+        let token = op.token;
+        let WriteBackend::Fd(fd) = op.file.backend() else {
+            unreachable!("a file without a descriptor was sent to the kernel")
+        };
+        let (raw, fd) = (fd, types::Fd(fd.as_raw_fd()));
+        let mut refusal = None;
+        let entry = match &op.action {
+            // The data is on the heap, and does not move with the op.
+            WriteAction::Write { data, start, offset } => {
+                let rest = &data[*start..];
+                let len = rest.len().min(op.at_most).min(LONGEST) as u32;
+                opcode::Write::new(fd, rest.as_ptr(), len).offset(offset + *start as u64).build()
+            }
+            WriteAction::Sync { all } => {
+                let flags = if *all { types::FsyncFlags::empty() } else { types::FsyncFlags::DATASYNC };
+                opcode::Fsync::new(fd).flags(flags).build()
+            }
+            WriteAction::Reserve { offset, len } => {
+                refusal = posix::may_reserve(raw, *offset, *len).err();
+                opcode::Fallocate::new(fd, *len).offset(*offset).mode(libc::FALLOC_FL_KEEP_SIZE).build()
+            }
+        };
+        self.fly(token, Flying::Write(op));
+        match refusal {
+            Some(e) => self.refuse(token, e.raw_os_error().unwrap_or(libc::EINVAL)),
+            None => self.push(&entry.user_data(u64::from(token)), token),
+        }
     }
 
     fn queue_socket(&mut self, mut op: SocketOp) {

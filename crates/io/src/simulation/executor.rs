@@ -21,7 +21,7 @@ use crate::env::Clock;
 use crate::random::{Random, mix};
 use crate::sync::Mutex;
 use crate::thread_pool;
-use crate::transport::{Alarm, Completion, Op, OpenOp, SocketOp, Transport};
+use crate::transport::{Alarm, Completion, Op, OpenOp, SocketOp, Transport, WriteOp};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -202,6 +202,14 @@ impl Executor {
         }
         let id = state.add(Body::Idle(job));
         state.wake(id);
+    }
+
+    /// Draws whether the calling code leads a log's round by an [attached](crate::attach) task. A
+    /// blocking job does not.
+    pub(crate) fn draws_carrying(&self) -> bool {
+        self.check_thread();
+        let mut state = self.state.lock();
+        !state.in_job && !state.closed && state.random.below(2) == 0
     }
 
     pub(crate) fn run_blocking(&self, job: thread_pool::BlockingJob) {
@@ -474,6 +482,9 @@ impl Transport for NoTransport {
     }
     fn queue_open(&mut self, _: OpenOp) {
         panic!("a simulation opened a file of the operating system");
+    }
+    fn queue_write(&mut self, _: WriteOp) {
+        panic!("a simulation wrote a file of the operating system");
     }
     fn queue_socket(&mut self, _: SocketOp) {
         panic!("a simulation used a socket of the operating system");

@@ -13,7 +13,7 @@ use crate::env::Clock;
 use crate::error::{Context, Error, Result};
 use crate::file::{
     Backend, Disturbance, FileId, FileLock, FileSystem, MappedRange, Metadata, OpenOptions, PositionalFile,
-    RandomAccessFile, SoftFile, WritableFile,
+    RandomAccessFile, SoftFile, WritableFile, WriteBackend,
 };
 use crate::soft::{UnalignedRefused, errno, normal};
 use crate::sync::Mutex;
@@ -26,6 +26,13 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 const DIRECT_ALIGNMENT: u32 = 512;
+/// Maximum time of a step of an asynchronous write, in microseconds, and that of a slow one.
+const STEP_US: u64 = 200;
+const SLOW_STEP_US: u64 = 5000;
+/// Probabilities of a slow, an interrupted and a short step.
+const SLOW_STEPS: f64 = 0.06;
+const INTERRUPTED_STEPS: f64 = 0.05;
+const SHORT_STEPS: f64 = 0.1;
 
 /// The file system of a simulated machine. Clones share the files.
 #[derive(Clone)]
@@ -53,6 +60,20 @@ impl Shared {
         if let Some(executor) = executor {
             executor.note(what);
             executor.linger(|| self.disk.lock().is_off);
+        }
+    }
+
+    /// Draws the time of a step of an asynchronous write, and the faults that its writer must not
+    /// notice.
+    fn step_of_write(&self, len: usize) -> Disturbance {
+        let random = &mut self.disk.lock().random;
+        let most_us = if random.chance(SLOW_STEPS) { SLOW_STEP_US } else { STEP_US };
+        Disturbance {
+            delay: Some(Duration::from_nanos(random.below(most_us * 1000))),
+            fail: random.chance(INTERRUPTED_STEPS).then_some(libc::EINTR),
+            shorten_to: (len > 1 && random.chance(SHORT_STEPS))
+                .then(|| 1 + random.below(len as u64) as usize),
+            flip_bit: None,
         }
     }
 
@@ -671,6 +692,12 @@ impl PositionalFile for Writer {
         }
         let (shared, file, path) = (self.shared.clone(), self.file.clone(), self.path.clone());
         Some(Box::new(Mapped { shared, file, path, life: self.life, range: offset..end }))
+    }
+    fn backend(&self) -> WriteBackend<'_> {
+        WriteBackend::Soft
+    }
+    fn disturb(&self, _: u64, len: usize) -> Option<Disturbance> {
+        Some(self.shared.step_of_write(len))
     }
 }
 

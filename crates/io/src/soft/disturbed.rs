@@ -4,7 +4,7 @@
 use crate::error::{Context, Error, Result};
 use crate::file::{
     Backend, Disturbance, FileId, FileLock, FileSystem, MappedRange, Metadata, OpenOptions, PositionalFile,
-    RandomAccessFile, WritableFile,
+    RandomAccessFile, WritableFile, WriteBackend,
 };
 use std::fmt::Debug;
 use std::io;
@@ -65,6 +65,19 @@ pub trait Disturb: Send + Sync + Debug + 'static {
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         let _ = from;
         self.write(to)
+    }
+
+    /// Returns true if [`step`](Self::step) is called for what the channel writes. Default: false;
+    /// the channel then makes blocking calls, for which [`write`](Self::write) is called.
+    fn follows_channel(&self) -> bool {
+        false
+    }
+
+    /// Called before each step of a write, sync or reservation that is handed to the file below by
+    /// the channel; see [`PositionalFile::disturb`]. Must not block.
+    fn step(&self, path: &Path, offset: u64, len: usize) -> Option<Disturbance> {
+        let _ = (path, offset, len);
+        None
     }
 
     /// Called before a file or directory is created, changed or synced.
@@ -208,6 +221,16 @@ impl<D: Disturb> PositionalFile for DisturbedWriter<D> {
     fn map(&self, offset: u64, len: usize) -> Option<Box<dyn MappedRange>> {
         self.between.write(self.path()).ok()?;
         self.inner.map(offset, len)
+    }
+    fn backend(&self) -> WriteBackend<'_> {
+        if self.between.follows_channel() { self.inner.backend() } else { WriteBackend::Blocking }
+    }
+    fn disturb(&self, offset: u64, len: usize) -> Option<Disturbance> {
+        let ours = self.between.step(self.path(), offset, len);
+        match (ours, self.inner.disturb(offset, len)) {
+            (Some(ours), below) => Some(ours.and(below)),
+            (None, below) => below,
+        }
     }
 }
 

@@ -31,6 +31,10 @@ pub struct FaultPlan {
     pub open_error: f64,
     /// Creating, appending, syncing, renaming or removing fails with `EIO`.
     pub write_error: f64,
+    /// A step of a write by the channel writes fewer bytes than asked.
+    pub short_write: f64,
+    /// A step of a write or sync by the channel is interrupted (`EINTR`).
+    pub interrupted_write: f64,
 }
 
 impl Default for FaultPlan {
@@ -45,6 +49,8 @@ impl Default for FaultPlan {
             stuck_for: Duration::ZERO,
             open_error: 0.0,
             write_error: 0.0,
+            short_write: 0.0,
+            interrupted_write: 0.0,
         }
     }
 }
@@ -64,6 +70,10 @@ pub struct FaultCounts {
     pub open_errors: u64,
     /// Changes that failed.
     pub write_errors: u64,
+    /// Steps of writes that were cut short.
+    pub short_writes: u64,
+    /// Steps of writes and syncs that were interrupted.
+    pub interrupted_writes: u64,
 }
 
 /// A source of faults.
@@ -72,7 +82,7 @@ pub struct Faults {
     plan: Mutex<FaultPlan>,
     seed: u64,
     drawn: AtomicU64,
-    counts: [AtomicU64; 6],
+    counts: [AtomicU64; 8],
 }
 
 /// A file system with faults.
@@ -91,9 +101,17 @@ impl Faults {
 
     /// Returns the numbers of faults that have occurred.
     pub fn counts(&self) -> FaultCounts {
-        let [read_errors, short_reads, bit_flips, stuck, open_errors, write_errors] =
-            self.counts.each_ref().map(|c| c.load(Ordering::Relaxed));
-        FaultCounts { read_errors, short_reads, bit_flips, stuck, open_errors, write_errors }
+        let count = |which: usize| self.counts[which].load(Ordering::Relaxed);
+        FaultCounts {
+            read_errors: count(0),
+            short_reads: count(1),
+            bit_flips: count(2),
+            stuck: count(3),
+            open_errors: count(4),
+            write_errors: count(5),
+            short_writes: count(6),
+            interrupted_writes: count(7),
+        }
     }
 
     fn draw(&self) -> u64 {
@@ -138,5 +156,23 @@ impl Disturb for Faults {
     fn write(&self, _: &Path) -> io::Result<()> {
         let probability = self.plan.lock().write_error;
         if self.happens(probability, 5) { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+    }
+
+    fn follows_channel(&self) -> bool {
+        true
+    }
+
+    fn step(&self, _: &Path, _: u64, len: usize) -> Option<Disturbance> {
+        let plan = self.plan.lock();
+        let mut disturbance = Disturbance::default();
+        if self.happens(plan.interrupted_write, 7) {
+            disturbance.fail = Some(libc::EINTR);
+        } else if self.happens(plan.write_error, 5) {
+            disturbance.fail = Some(libc::EIO);
+        }
+        if len > 1 && self.happens(plan.short_write, 6) {
+            disturbance.shorten_to = Some(1 + (self.draw() % (len as u64 - 1)) as usize);
+        }
+        (disturbance != Disturbance::default()).then_some(disturbance)
     }
 }

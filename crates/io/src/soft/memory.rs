@@ -8,7 +8,7 @@
 use crate::error::{Context, Error, Result};
 use crate::file::{
     Backend, FileId, FileLock, FileSystem, MappedRange, Metadata, OpenOptions, PositionalFile,
-    RandomAccessFile, SoftFile, WritableFile,
+    RandomAccessFile, SoftFile, WritableFile, WriteBackend,
 };
 use crate::soft::{UnalignedRefused, errno};
 use crate::sync::Mutex;
@@ -441,6 +441,9 @@ impl PositionalFile for MemoryAppender {
             bytes.resize(end, 0);
         }
         Some(Box::new(MemoryRange { content: self.content.clone(), range: end - len..end }))
+    }
+    fn backend(&self) -> WriteBackend<'_> {
+        WriteBackend::Soft
     }
 }
 

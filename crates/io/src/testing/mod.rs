@@ -3,6 +3,7 @@
 //! For tests only; no other part of this crate uses it. Each function panics if the contract is
 //! broken.
 
+mod at_offsets;
 mod names;
 mod network;
 mod polls;
@@ -39,6 +40,10 @@ pub fn file_system_contract(
     writes::files_are_cut_and_replaced(&env, dir, direct);
     writes::what_is_there_is_written_over(&env, dir);
     writes::stretches_are_mapped(&env, dir);
+    at_offsets::any_offset_by_every_entry_form(&env, dir);
+    at_offsets::failures_name_the_operation_the_path_and_the_offset(&env, dir);
+    at_offsets::dropped_writes_leave_their_data(&env, dir);
+    at_offsets::writes_stay_with_their_channel(&env, dir);
     let modes: &[bool] = if direct { &[false, true] } else { &[false] };
     for direct in modes {
         writes::appends_may_be_given_up(&env, dir, *direct);
