@@ -48,7 +48,7 @@ pub trait Host: Send + Sync + 'static {
     fn applied(&self, family: ColumnFamilyId, pin: &Self::Pin);
 
     /// Reports the total bytes of the logs that were needed when the round was taken, this round
-    /// included. Called by the leader after each round, under the lock of the files.
+    /// included. Called by the leader after each round, while it has the files.
     fn logs_grew(&self, bytes: u64);
 
     /// Reports that a log could not be written or synced. The pipeline takes no more writes until

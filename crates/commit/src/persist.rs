@@ -5,9 +5,15 @@
 //! have left the process, and of those whose records are on the device; or a failure.
 //!
 //! A caller that finds work and no leader becomes the leader: a blocking writer on its own thread,
-//! or, for asynchronous writers, a job on a thread that may block. A leader does one round, leaves,
-//! applies its own batch, and checks again before it waits for others, so that a batch is never
-//! delayed by its writer's work for others. [`Leadership`] holds the leader flag and the requests.
+//! or, for asynchronous writers, a task of their reactor if that carries writes, else a job on a
+//! thread that may block. A writer that leads does one round, leaves, applies its own batch, and
+//! checks again before it waits for others, so that a batch is never delayed by its writer's work
+//! for others. [`Leadership`] holds the leader flag and the requests.
+//!
+//! A task takes the files away while it leads ([`Carried`]), because no lock is held across an
+//! await. It writes on the ring of its thread, and leaves rounds to a job that need calls which may
+//! block: those that switch logs or close old ones, and the first sync of a log. A short write
+//! without a sync is a call on the writer's own thread, which costs less than a handover.
 //!
 //! Invariants:
 //! - Logs are written in order, and a sync covers every older log that has unsynced bytes, oldest
@@ -26,9 +32,12 @@ use karst_base::sync::{Event, EventListener};
 use karst_base::sync::{Mutex, MutexGuard};
 use karst_format::ids::FileNumber;
 use karst_io::{Moments, Standstill};
+use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+/// Maximum number of bytes that a task writes by a call on its own thread.
+const CALLED_AT_MOST: usize = 64 << 10;
 /// Maximum capacity of a buffer that is kept for the next round.
 const KEPT_BUFFER_BYTES: usize = 4 << 20;
 
@@ -42,6 +51,8 @@ pub(crate) struct Persist<H> {
     in_round: AtomicUsize,
     /// Number of rounds written, bytes written, and number of syncs. Changed by leaders only.
     rounds: AtomicU64,
+    /// Those of `rounds` that tasks led.
+    task_rounds: AtomicU64,
     log_bytes: AtomicU64,
     syncs: AtomicU64,
     /// The ticket after the last decision on a section inserted at prepare. Changed under the order
@@ -50,8 +61,9 @@ pub(crate) struct Persist<H> {
     /// Logs below this number are no longer needed.
     released: AtomicU64,
     /// Lock: held by the leader while it writes; by others only while no leader is at work. The
-    /// order step only tries it, and may hold it briefly.
-    files: Mutex<Files>,
+    /// order step only tries it, and may hold it briefly. `None` while a task that leads has the
+    /// files.
+    files: Mutex<Option<Files>>,
     /// Value of `written` at which a spinning waiter last gave up.
     standstill: Standstill,
     /// Notified after every round, for waiters without a ticket.
@@ -86,6 +98,14 @@ impl Files {
         (self.current.number(), self.current.size())
     }
 
+    /// Keeps the buffer of a round for the next one.
+    fn keep(&mut self, mut records: Vec<u8>) {
+        records.clear();
+        if records.capacity() <= KEPT_BUFFER_BYTES {
+            self.spare = records;
+        }
+    }
+
     /// Replaces all logs by the last of `logs`.
     pub(crate) fn replace(&mut self, logs: impl Iterator<Item = LogFile>) {
         if let Some(last) = logs.last() {
@@ -98,11 +118,64 @@ impl Files {
 /// Records that a leader writes at once, with the locked files. The owner leads until the round is
 /// [written](Persist::write) and the leadership [given up](Persist::leave).
 pub(crate) struct Round<'a> {
-    files: MutexGuard<'a, Files>,
+    files: LockedFiles<'a>,
     taken: Taken,
     /// The first ticket that is not written.
     first: u64,
     sync: bool,
+}
+
+/// The locked files.
+pub(crate) struct LockedFiles<'a>(MutexGuard<'a, Option<Files>>);
+
+impl<'a> LockedFiles<'a> {
+    /// Returns `None` if a task has the files.
+    fn new(files: MutexGuard<'a, Option<Files>>) -> Option<Self> {
+        files.is_some().then_some(Self(files))
+    }
+}
+
+impl Deref for LockedFiles<'_> {
+    type Target = Files;
+
+    fn deref(&self) -> &Files {
+        self.0.as_ref().expect("the files are here while this exists")
+    }
+}
+
+impl DerefMut for LockedFiles<'_> {
+    fn deref_mut(&mut self) -> &mut Files {
+        self.0.as_mut().expect("the files are here while this exists")
+    }
+}
+
+/// A round of a task, with the files. Its owner leads until the round is
+/// [brought back](Persist::bring_back) and the leadership given up.
+pub(crate) struct Carried {
+    files: Files,
+    /// Shared with the channel while it writes.
+    records: Arc<Vec<u8>>,
+    bytes: usize,
+    log_bytes: u64,
+    tickets: (u64, u64),
+    sync: bool,
+}
+
+impl Round<'_> {
+    /// Takes the files away. The round switches no log.
+    pub(crate) fn carry(mut self) -> Carried {
+        let Taken { switched, records, bytes, end, log_bytes } = self.taken;
+        assert!(switched.is_empty(), "a task switches no log");
+        let files = self.files.0.take().expect("the files are here while they are locked");
+        Carried {
+            files,
+            records: Arc::new(records),
+            bytes,
+            log_bytes,
+            tickets: (self.first, end),
+            sync: self.sync,
+        }
+    }
 }
 
 /// Result of a round.
@@ -119,11 +192,12 @@ impl<H: Host> Persist<H> {
             leadership: Leadership::default(),
             in_round: AtomicUsize::new(0),
             rounds: AtomicU64::new(0),
+            task_rounds: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             decided: AtomicU64::new(0),
             released: AtomicU64::new(0),
-            files: Mutex::new(Files { older: Vec::new(), current: log, spare: Vec::new() }),
+            files: Mutex::new(Some(Files { older: Vec::new(), current: log, spare: Vec::new() })),
             standstill: Standstill::default(),
             progress: Event::new(),
         }
@@ -225,6 +299,7 @@ impl<H: Host> Persist<H> {
     pub(crate) fn count(&self, counts: WriteCounts) -> WriteCounts {
         WriteCounts {
             groups: counts.groups + self.rounds.load(Ordering::Relaxed),
+            task_groups: self.task_rounds.load(Ordering::Relaxed),
             log_bytes: self.log_bytes.load(Ordering::Relaxed),
             log_syncs: self.syncs.load(Ordering::Relaxed),
             ..counts
@@ -260,13 +335,14 @@ impl<H: Host> Persist<H> {
         self.released.fetch_max(number.0, Ordering::Relaxed);
     }
 
-    pub(crate) fn files(&self) -> MutexGuard<'_, Files> {
-        self.files.lock()
+    /// Locks the files. No task leads: the caller does, or waited for the end of all rounds.
+    pub(crate) fn files(&self) -> LockedFiles<'_> {
+        LockedFiles::new(self.files.lock()).expect("a task has the files only while it leads")
     }
 
-    /// Returns [`files`](Self::files) unless they are locked.
-    pub(crate) fn try_files(&self) -> Option<MutexGuard<'_, Files>> {
-        self.files.try_lock()
+    /// Returns [`files`](Self::files) unless they are locked, or a task has them.
+    pub(crate) fn try_files(&self) -> Option<LockedFiles<'_>> {
+        LockedFiles::new(self.files.try_lock()?)
     }
 
     /// Takes a round if no leader is at work. Lock: under the order lock.
@@ -275,17 +351,46 @@ impl<H: Host> Persist<H> {
     /// lock comes before the order lock, so it is only tried here.
     #[inline]
     pub(crate) fn try_take_round(&self, line: &mut Line) -> Option<Round<'_>> {
-        let files = self.files.try_lock()?;
+        let files = self.try_files()?;
         if self.leadership.try_lead() { self.take_round(files, line) } else { None }
+    }
+
+    /// [`try_take_round`](Self::try_take_round) of a task, which writes the round by a call: only if
+    /// it is short and needs no sync. Lock: under the order lock.
+    pub(crate) fn try_take_short_round(&self, line: &mut Line) -> Option<Round<'_>> {
+        let bytes = line.buffered_bytes();
+        if bytes > CALLED_AT_MOST || self.leadership.wants_sync() {
+            return None;
+        }
+        let files = self.try_files()?;
+        let log = &files.current;
+        let fits = log.lacks_space(log.size() + bytes as u64).is_none();
+        if !fits || !self.suits_tasks(&files, line) || !self.leadership.try_lead() {
+            return None;
+        }
+        self.task_rounds.fetch_add(1, Ordering::Relaxed);
+        self.take_round(files, line)
+    }
+
+    /// Returns true if a task can lead the round that begins now. Lock: under the order lock.
+    pub(crate) fn suits_tasks(&self, files: &Files, line: &Line) -> bool {
+        let sync = self.leadership.wants_sync();
+        // The end of a file that was removed may take long.
+        let closes = files.older.iter().any(|log| log.number() < self.first_needed());
+        !line.has_switched()
+            && !closes
+            && (files.older.is_empty() || !sync)
+            && files.current.suits_tasks(line.buffered_bytes() as u64, sync)
+    }
+
+    /// Returns the first log that is still needed.
+    fn first_needed(&self) -> FileNumber {
+        FileNumber(self.released.load(Ordering::Relaxed))
     }
 
     /// Takes all framed records. The caller leads; if the log has failed, this gives up the
     /// leadership and returns `None`. Lock: under the order lock.
-    pub(crate) fn take_round<'a>(
-        &'a self,
-        mut files: MutexGuard<'a, Files>,
-        line: &mut Line,
-    ) -> Option<Round<'a>> {
+    pub(crate) fn take_round<'a>(&'a self, mut files: LockedFiles<'a>, line: &mut Line) -> Option<Round<'a>> {
         let Some((first, sync)) = self.leadership.begin_round() else {
             drop(files);
             self.leave();
@@ -300,31 +405,67 @@ impl<H: Host> Persist<H> {
     /// Writes a round. The caller still leads.
     pub(crate) fn write(&self, round: Round<'_>) -> Ended {
         let Round { mut files, taken, first, sync } = round;
-        let Taken { switched, mut records, bytes, end, log_bytes } = taken;
-        let Around { host, statistics, .. } = &*self.around;
+        let Taken { switched, records, bytes, end, log_bytes } = taken;
         let mut outcome = unless_it_panics(|| self.write_logs(&mut files, switched, &records));
         self.in_round.store(0, Ordering::Relaxed);
         if outcome.is_ok() {
-            host.logs_grew(log_bytes);
-            // Counted before `reach_written`, so that a waiter for the round finds it counted.
-            statistics.record(Ticker::WalFileBytes, bytes as u64);
-            self.rounds.fetch_add(u64::from(end > first), Ordering::Relaxed);
-            self.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-            self.leadership.reach_written(end);
+            self.has_written((first, end), bytes, log_bytes);
             if sync {
                 outcome = unless_it_panics(|| self.sync_logs(&mut files));
                 if outcome.is_ok() {
-                    statistics.tick(Ticker::WalFileSynced);
-                    self.leadership.reach_synced(end);
-                    self.syncs.fetch_add(1, Ordering::Relaxed);
+                    self.has_synced(end);
                 }
             }
         }
-        records.clear();
-        if records.capacity() <= KEPT_BUFFER_BYTES {
-            files.spare = records;
-        }
+        files.keep(records);
         Ended { tickets: (first, end), outcome }
+    }
+
+    /// Records that a round is written. Called by the leader.
+    fn has_written(&self, (first, end): (u64, u64), bytes: usize, log_bytes: u64) {
+        self.around.host.logs_grew(log_bytes);
+        // Counted before `reach_written`, so that a waiter for the round finds it counted.
+        self.around.statistics.record(Ticker::WalFileBytes, bytes as u64);
+        self.rounds.fetch_add(u64::from(end > first), Ordering::Relaxed);
+        self.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.leadership.reach_written(end);
+    }
+
+    /// Records that a round is synced. Called by the leader.
+    fn has_synced(&self, end: u64) {
+        self.around.statistics.tick(Ticker::WalFileSynced);
+        self.leadership.reach_synced(end);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes a round that a task has taken, on the channel of its thread. The caller still leads.
+    ///
+    /// # Errors
+    /// The log could not be written or synced.
+    pub(crate) async fn write_carried(&self, round: &mut Carried) -> Result<()> {
+        let Around { env, statistics, .. } = &*self.around;
+        let Carried { files, records, bytes, log_bytes, tickets, sync } = round;
+        files.current.write_async(env, records).await?;
+        self.in_round.store(0, Ordering::Relaxed);
+        self.task_rounds.fetch_add(1, Ordering::Relaxed);
+        self.has_written(*tickets, *bytes, *log_bytes);
+        if *sync {
+            let start = statistics.start_timer(env);
+            files.current.sync_async(env).await?;
+            statistics.measure_since(env, &[HistogramKind::WalFileSyncMicros], start);
+            self.has_synced(tickets.1);
+        }
+        Ok(())
+    }
+
+    /// Puts the files of a round back. The caller still leads.
+    pub(crate) fn bring_back(&self, round: Carried, outcome: Result<()>) -> Ended {
+        let Carried { mut files, records, tickets, .. } = round;
+        self.in_round.store(0, Ordering::Relaxed);
+        // A channel has the records only after a failure of this process.
+        files.keep(Arc::try_unwrap(records).unwrap_or_default());
+        *self.files.lock() = Some(files);
+        Ended { tickets, outcome }
     }
 
     /// Releases the unused space of an ended log, and reports its end to the host; on another
@@ -353,8 +494,8 @@ impl<H: Host> Persist<H> {
                 self.around.host.log_synced(old.number(), old.size());
             }
         }
-        let released = FileNumber(self.released.load(Ordering::Relaxed));
-        files.older.retain(|log| log.number() >= released);
+        let first_needed = self.first_needed();
+        files.older.retain(|log| log.number() >= first_needed);
         files.current.write(taken)
     }
 
@@ -376,6 +517,10 @@ impl<H: Host> Persist<H> {
 /// written again.
 fn unless_it_panics(work: impl FnOnce() -> Result<()>) -> Result<()> {
     // Unwind safe: after an error the files are only replaced.
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "writing or syncing the log panicked")))
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(panicked()))
+}
+
+/// Returns the error of a log whose write or sync panicked.
+pub(crate) fn panicked() -> Error {
+    Error::new(ErrorKind::Io, "writing or syncing the log panicked")
 }

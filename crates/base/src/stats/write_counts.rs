@@ -16,6 +16,8 @@ pub struct WriteCounts {
     pub logged: u64,
     /// Number of group writes to the log, plus batches without a record.
     pub groups: u64,
+    /// Number of group writes to the log that a task led, on the thread of its reactor.
+    pub task_groups: u64,
     /// Bytes written to logs.
     pub log_bytes: u64,
     /// Number of log syncs.
@@ -33,6 +35,7 @@ impl WriteCounts {
             bytes: self.bytes - earlier.bytes,
             logged: self.logged - earlier.logged,
             groups: self.groups - earlier.groups,
+            task_groups: self.task_groups - earlier.task_groups,
             log_bytes: self.log_bytes - earlier.log_bytes,
             log_syncs: self.log_syncs - earlier.log_syncs,
             stall_micros: self.stall_micros - earlier.stall_micros,

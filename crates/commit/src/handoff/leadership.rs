@@ -152,6 +152,12 @@ impl Leadership {
         Some((self.written.load(Ordering::Relaxed), sync))
     }
 
+    /// Returns true if a round that begins now must sync. Called under the lock that assigns
+    /// tickets.
+    pub(crate) fn wants_sync(&self) -> bool {
+        self.sync_goal.load(Ordering::Relaxed) > self.synced.load(Ordering::Acquire)
+    }
+
     /// Records that tickets below `end` are written. Called by the leader.
     #[inline]
     pub(crate) fn reach_written(&self, end: u64) {

@@ -58,6 +58,7 @@
 mod held;
 mod logs;
 mod readable;
+mod task_leader;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod write;
@@ -91,11 +92,12 @@ use karst_format::key::SeqNo;
 use karst_format::log::TimestampSize;
 use karst_format::trace::Query;
 use karst_format::write_batch::HEADER_BYTES;
-use karst_io::{Env, report};
+use karst_io::{Env, attach, carries_writes, report};
 use karst_mem::PendingRanges;
 use karst_storage::memtable::MemTable;
 use smallvec::SmallVec;
 use std::sync::Arc;
+use task_leader::TaskLeader;
 use write::Lead;
 
 /// Rounds that a writer leads for others before it hands over to a background thread.
@@ -217,8 +219,9 @@ impl<H: Host> Pipeline<H> {
         }
     }
 
-    /// Performs the order step. Fills `pins`. With [`Lead::Here`] and no leader at work, returns
-    /// the round that holds its record, and the caller must lead it.
+    /// Performs the order step. Fills `pins`. With [`Lead::Here`] and no leader at work, or with
+    /// [`Lead::AtOnce`] if that round is short, returns the round that holds its record, and the
+    /// caller must lead it.
     fn order(
         &self,
         options: &WriteOptions,
@@ -322,9 +325,11 @@ impl<H: Host> Pipeline<H> {
         let mut round = None;
         if persists {
             self.persist.ask(ticket, options.sync);
-            if lead == Lead::Here {
-                round = self.persist.try_take_round(line);
-            }
+            round = match lead {
+                Lead::Here => self.persist.try_take_round(line),
+                Lead::AtOnce => self.persist.try_take_short_round(line),
+                Lead::Elsewhere => None,
+            };
         }
         Ok((Ordered { ticket, first_seq, last_seq, persists, ahead }, round))
     }
@@ -479,7 +484,12 @@ impl<H: Host> Pipeline<H> {
 
     /// Writes a round, and gives up the leadership.
     fn lead_round(self: &Arc<Self>, round: Round<'_>) {
-        let Ended { tickets: (first, end), outcome } = self.persist.write(round);
+        self.end_round(self.persist.write(round));
+    }
+
+    /// Gives up the leadership after a round, and wakes the waiters for it.
+    fn end_round(self: &Arc<Self>, ended: Ended) {
+        let Ended { tickets: (first, end), outcome } = ended;
         let wake_end = outcome.as_ref().map_or_else(|error| self.refuse(error), |()| end);
         self.persist.leave();
         if let Err(error) = outcome {
@@ -494,6 +504,14 @@ impl<H: Host> Pipeline<H> {
         self.settle_orphans();
     }
 
+    /// Checks for work after a round that the write with this `lead` led.
+    fn lead_after(self: &Arc<Self>, lead: Lead) {
+        match lead {
+            Lead::Here => self.lead_for_others(),
+            Lead::AtOnce | Lead::Elsewhere => self.lead_elsewhere(),
+        }
+    }
+
     /// Leads further rounds after this thread's own, so that no record waits without a leader.
     fn lead_for_others(self: &Arc<Self>) {
         for _ in 0..ROUNDS_FOR_OTHERS {
@@ -505,20 +523,31 @@ impl<H: Host> Pipeline<H> {
         self.lead_elsewhere();
     }
 
-    /// Starts a job that leads until no work is left, on a thread that may block. The pipeline owns
-    /// the job, so it does not depend on the caller.
+    /// Has the log led until no work is left: by a task of the calling thread's reactor, if that
+    /// carries writes, or by a job on a thread that may block. The pipeline owns either, so it does
+    /// not depend on the caller.
     fn lead_elsewhere(self: &Arc<Self>) {
         if self.persist.try_lead() {
-            let pipeline = self.clone();
-            drop(self.around.env.run_blocking(move |_| {
-                loop {
-                    pipeline.lead();
-                    if !pipeline.persist.try_lead() {
-                        return;
-                    }
-                }
-            }));
+            let env = &self.around.env;
+            match carries_writes(env) {
+                true => attach(env, TaskLeader::new(self.clone()).lead()),
+                false => self.lead_on_thread(),
+            }
         }
+    }
+
+    /// Starts a job that leads until no work is left, on a thread that may block. The caller has
+    /// taken the leadership, which is the job's from now on.
+    fn lead_on_thread(self: &Arc<Self>) {
+        let pipeline = self.clone();
+        drop(self.around.env.run_blocking(move |_| {
+            loop {
+                pipeline.lead();
+                if !pipeline.persist.try_lead() {
+                    return;
+                }
+            }
+        }));
     }
 
     /// Applies batches that their writers have left, where due; see [`Apply::settle_orphans`].

@@ -21,7 +21,7 @@ use karst_base::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use karst_base::stats::{HistogramKind, Ticker};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
-use karst_io::{Moments, block_on};
+use karst_io::{Moments, block_on, carries_writes};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,7 +33,9 @@ use std::time::Duration;
 pub(crate) enum Lead {
     /// The writing thread, which may block.
     Here,
-    /// A background thread that may block.
+    /// The thread of the writing task if the round is short, else as `Elsewhere`.
+    AtOnce,
+    /// A task of the thread's reactor, or a background thread that may block.
     Elsewhere,
 }
 
@@ -296,7 +298,11 @@ impl<'a, H: Host> Commit<'a, H> {
     fn order(&mut self) -> Result<()> {
         let pipeline = self.pipeline;
         self.pins.clear();
-        match pipeline.order(&self.options, &self.source, self.claim, &mut self.pins, self.lead) {
+        let lead = match self.lead {
+            Lead::Elsewhere if !self.options.sync && carries_writes(&pipeline.around.env) => Lead::AtOnce,
+            lead => lead,
+        };
+        match pipeline.order(&self.options, &self.source, self.claim, &mut self.pins, lead) {
             Ok((ordered, round)) => {
                 self.stage = Stage::Ordered(ordered);
                 if pipeline.around.tracer.is_on() && !pipeline.around.tracer.preserves_write_order() {
@@ -400,7 +406,8 @@ impl<'a, H: Host> Commit<'a, H> {
         }
         self.times.elsewhere += timer.stop(&pipeline.around.env, PerfMetric::WriteMemtableTime);
         if std::mem::take(&mut self.led) {
-            self.leading(|| pipeline.lead_for_others());
+            let lead = self.lead;
+            self.leading(|| pipeline.lead_after(lead));
         }
         Ok(())
     }
@@ -422,7 +429,7 @@ impl<'a, H: Host> Commit<'a, H> {
                     continue;
                 }
                 Lead::Here => {}
-                Lead::Elsewhere => self.pipeline.lead_elsewhere(),
+                Lead::Elsewhere | Lead::AtOnce => self.pipeline.lead_elsewhere(),
             }
             if registered {
                 return None;
@@ -549,7 +556,7 @@ impl<H: Host> Drop for Commit<'_, H> {
         }
         self.pipeline.settle_orphans();
         if std::mem::take(&mut self.led) {
-            self.pipeline.lead_for_others();
+            self.pipeline.lead_after(self.lead);
         }
     }
 }

@@ -21,7 +21,10 @@ use karst_format::file_name::FileName;
 use karst_format::ids::FileNumber;
 use karst_format::key::SeqNo;
 use karst_format::log::{LogWriter, Predecessor, TimestampSize};
-use karst_io::{FileSystem, MAP_ALIGNMENT, MappedRange, PositionalFile};
+use karst_io::{
+    Env, FileSystem, MAP_ALIGNMENT, MappedRange, PositionalFile, WriteBackend, reserve_space, sync_file,
+    write_at,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -248,23 +251,84 @@ impl LogFile {
             return Ok(());
         }
         let end = self.size + bytes.len() as u64;
-        if self.reserve_bytes > 0 && end > self.reserved {
-            let more = (end - self.reserved).next_multiple_of(self.reserve_bytes);
+        if let Some((offset, more)) = self.lacks_space(end) {
             // Ignored, because the space may still be available; the write will tell.
-            let _ = self.file.reserve(self.reserved, more);
+            let _ = self.file.reserve(offset, more);
             self.reserved += more;
         }
         self.unsynced = true;
         if !self.put(bytes) {
             self.file.write_at(self.size, bytes)?;
         }
-        self.size = end;
-        self.file_bytes = self.file_bytes.max(end);
-        if self.bytes_per_sync > 0 && end - self.started >= self.bytes_per_sync {
+        self.has_grown(end);
+        if self.starts_writeback(end) {
             self.file.sync_range(self.started, end - self.started, self.strict)?;
             self.started = end;
         }
         Ok(())
+    }
+
+    /// Appends on the channel of the calling task. The bytes have left the process when this
+    /// returns. The caller has checked [`suits_tasks`](Self::suits_tasks).
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    pub(crate) async fn write_async(&mut self, env: &Env, bytes: &Arc<Vec<u8>>) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let end = self.size + bytes.len() as u64;
+        if let Some((offset, more)) = self.lacks_space(end) {
+            // Ignored, because the space may still be available; the write will tell.
+            let _ = reserve_space(env, &self.file, offset, more).await;
+            self.reserved += more;
+        }
+        self.unsynced = true;
+        if !self.put(bytes) {
+            write_at(env, &self.file, self.size, bytes.clone()).await?;
+        }
+        self.has_grown(end);
+        Ok(())
+    }
+
+    /// Makes the appended bytes durable, on the channel of the calling task. The caller has checked
+    /// [`suits_tasks`](Self::suits_tasks).
+    ///
+    /// # Errors
+    /// Those of [`sync`](Self::sync).
+    pub(crate) async fn sync_async(&mut self, env: &Env) -> Result<()> {
+        debug_assert!(self.named, "the name was synced before");
+        if self.unsynced {
+            sync_file(env, &self.file, self.fsync).await?;
+            self.unsynced = false;
+        }
+        Ok(())
+    }
+
+    /// Returns true if a task can append `bytes` bytes, and with `sync` make them durable, without a
+    /// call that may block for long: the file's calls do no more than the operating system's, no
+    /// writeback is started, and no directory is synced.
+    pub(crate) fn suits_tasks(&self, bytes: u64, sync: bool) -> bool {
+        !self.starts_writeback(self.size + bytes)
+            && (self.named || !sync)
+            && !matches!(self.file.backend(), WriteBackend::Blocking)
+    }
+
+    /// Returns the space to reserve before the file grows to `end`: its offset and length.
+    pub(crate) fn lacks_space(&self, end: u64) -> Option<(u64, u64)> {
+        let lacks = self.reserve_bytes > 0 && end > self.reserved;
+        lacks.then(|| (self.reserved, (end - self.reserved).next_multiple_of(self.reserve_bytes)))
+    }
+
+    /// Returns true if writeback is started when the file has grown to `end`.
+    fn starts_writeback(&self, end: u64) -> bool {
+        self.bytes_per_sync > 0 && end - self.started >= self.bytes_per_sync
+    }
+
+    /// Records that all bytes up to `end` are written.
+    fn has_grown(&mut self, end: u64) {
+        self.size = end;
+        self.file_bytes = self.file_bytes.max(end);
     }
 
     /// Appends `bytes` through the memory map; returns false if they must be written by a call.

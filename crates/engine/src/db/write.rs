@@ -192,7 +192,10 @@ impl Db {
     }
 
     /// The asynchronous form of [`Db::write`]. Dropping it before its first poll writes nothing;
-    /// after that the batch is written completely or not at all.
+    /// after that the batch is written completely or not at all. It blocks no thread: the log is
+    /// written by a thread that may block or, on a reactor that [carries
+    /// writes](crate::io::ReactorBuilder::carries_writes), on the thread's own ring; a short write
+    /// without a sync is then one call to the operating system on that thread.
     pub fn write_async<'a>(
         &'a self,
         options: &WriteOptions,

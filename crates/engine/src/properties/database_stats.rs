@@ -125,6 +125,7 @@ mod tests {
             bytes: 3 << 30,
             logged: 20_000,
             groups: 10_000,
+            task_groups: 100,
             log_bytes: 2 << 30,
             log_syncs: 10,
             stall_micros: 3_723_004_000,

@@ -8,6 +8,7 @@ mod gathering;
 mod logs;
 mod ordering;
 mod prepared;
+mod tasks;
 mod timestamps;
 mod unordered;
 
