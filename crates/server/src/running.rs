@@ -40,7 +40,12 @@ impl Running {
             return Err(closed_after(&server, env, karstdb::Error::invalid_argument(why)));
         }
         let threads = server.threads();
-        let started = Reactor::builder(env).threads(threads).name("karst-serve").pin(options.pin).build();
+        let started = Reactor::builder(env)
+            .threads(threads)
+            .name("karst-serve")
+            .pin(options.pin)
+            .carries_writes(true)
+            .build();
         let reactor = match started {
             Ok(reactor) => reactor,
             Err(e) => return Err(closed_after(&server, env, e.into())),

@@ -381,12 +381,12 @@ async fn check(env: Env, known: Known) {
 }
 
 /// Runs all lives of one machine. Returns the sum of their histories, and the numbers of
-/// acknowledged INCRs, of resets and of power failures.
-fn lives(seed: u64) -> (u64, [u64; 3]) {
+/// acknowledged INCRs, of resets, of power failures, and of writes and syncs of the log by tasks.
+fn lives(seed: u64) -> (u64, [u64; 4]) {
     let known = Rc::new(RefCell::new(Known { own: vec![(0, 0); CLIENTS as usize], ..Known::default() }));
     let mut random = Random::new(seed);
     let mut simulation = Simulation::new(seed);
-    let mut sum = 0u64;
+    let (mut sum, mut by_tasks) = (0u64, 0);
     for life in 0..LIVES {
         let env = simulation.env().clone();
         let network = env.memory_network().expect("a simulation has one");
@@ -401,6 +401,7 @@ fn lives(seed: u64) -> (u64, [u64; 3]) {
         }
         let ended = simulation.run(live(env, seed ^ life, known.clone()));
         sum = sum.rotate_left(1) ^ simulation.history().0;
+        by_tasks += simulation.env().io_stats().writes;
         known.borrow_mut().failures += u64::from(ended.is_none());
         let crash = if ended.is_none() || random.one_in(2) { Crash::Power } else { Crash::Process };
         simulation = simulation.restart(crash, random.next_u64());
@@ -409,7 +410,7 @@ fn lives(seed: u64) -> (u64, [u64; 3]) {
         simulation = simulation.restart(Crash::Process, random.next_u64());
     }
     let known = known.borrow();
-    (sum, [known.counted.len() as u64, known.resets, known.failures])
+    (sum, [known.counted.len() as u64, known.resets, known.failures, by_tasks])
 }
 
 /// Bytes of a command of any arguments.
@@ -649,14 +650,16 @@ fn a_client_that_never_pauses_is_ended() {
 
 #[test]
 fn acknowledged_writes_survive_and_counters_count_exactly() {
-    let mut sums = [0; 3];
+    let mut sums = [0; 4];
     for seed in asked::seeds(20, 500) {
         println!("KARST_SEED={seed} cargo test -p karst-server --test simulation");
         let (_, counts) = lives(seed);
         sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
-    let [counted, resets, failures] = sums;
+    let [counted, resets, failures, by_tasks] = sums;
     println!("{counted} INCRs acknowledged, {resets} connections reset, {failures} power failures");
+    println!("{by_tasks} writes and syncs of the log by tasks of the server");
+    assert!(by_tasks > 0, "all rounds of the log were led by jobs");
 }
 
 #[test]

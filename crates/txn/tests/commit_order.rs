@@ -538,7 +538,7 @@ fn check(mode: Mode, durabilities: &[Durability], pause: Duration, keys: u64, co
     let order = Arc::new(CommitOrder::new(durabilities, pause));
     let in_form = |form| Calls { form, ..calls.clone() };
     block_on(calls.db().env(), order.prepare(&calls));
-    let reactor = Reactor::builder(calls.db().env()).threads(1).build().unwrap();
+    let reactor = Reactor::builder(calls.db().env()).threads(1).carries_writes(true).build().unwrap();
     let (start, mut flushes, mut compactions) = (Instant::now(), 0, 0);
     let tasks: Vec<_> = (0..4)
         .map(|task| {

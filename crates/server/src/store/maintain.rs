@@ -277,6 +277,8 @@ impl Store {
                 batch.delete_cf(&self.0.server, dead_key(version))?;
             }
             self.0.db.write_async(&WriteOptions::new(), &batch).await?;
+            // A short write does not wait.
+            yield_now().await;
         }
         self.0.dead.forget();
         Ok(())

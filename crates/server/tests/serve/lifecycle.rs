@@ -80,6 +80,23 @@ fn many_clients_on_many_threads() {
     served.check(&[("GET all", "\"1600\""), ("DBSIZE", ":33")]);
 }
 
+/// A SET under `always` writes and syncs the log on the ring of its thread.
+#[test]
+fn synced_writes_are_carried_by_the_rings() {
+    let directory = tempfile::tempdir().unwrap();
+    let env = karstdb::io::Env::posix();
+    let options = ServerOptions { append_sync: AppendSync::Always, ..options() };
+    let running = karst_server::Running::start(&directory.path().join("db"), &options, &env).unwrap();
+    let mut client = Client::connect(running.addresses()[0]);
+    // The first sync of a log is a job's, because it syncs the directory too.
+    client.check(&[("SET first 1", "+OK")]);
+    let before = env.io_stats().writes;
+    (0..50).for_each(|n| client.check(&[(&format!("SET k{n} v"), "+OK")]));
+    let carried = env.io_stats().writes - before;
+    assert!(carried >= 100, "{carried} writes and syncs for 50 commands");
+    running.shut_down().unwrap();
+}
+
 #[test]
 fn an_address_in_use_is_an_error() {
     let served = Served::with(&ServerOptions { threads: 1, ..options() });

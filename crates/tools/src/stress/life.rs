@@ -228,7 +228,10 @@ impl Life {
         let most = |share: u64| (flags.ops_per_thread > 0).then(|| flags.ops_per_thread.div_ceil(share));
         let mut extras = Some(extras).filter(|_| blocking > 0);
         let reactor = (shared.drawn.reactor && flags.async_threads > 0)
-            .then(|| Reactor::builder(calls.store.db().env()).threads(flags.async_threads as usize).build())
+            .then(|| {
+                let reactor = Reactor::builder(calls.store.db().env()).carries_writes(true);
+                reactor.threads(flags.async_threads as usize).build()
+            })
             .transpose()
             .map_err(|e| Wrong::Failed(format!("a reactor: {e}")))?;
         std::thread::scope(|scope| {
