@@ -355,8 +355,8 @@ impl<H: Host> Persist<H> {
         if self.leadership.try_lead() { self.take_round(files, line) } else { None }
     }
 
-    /// [`try_take_round`](Self::try_take_round) of a task, which writes the round by a call: only if
-    /// it is short and needs no sync. Lock: under the order lock.
+    /// [`try_take_round`](Self::try_take_round) of a task, which writes the round by a call: only
+    /// if it is short and needs no sync. Lock: under the order lock.
     pub(crate) fn try_take_short_round(&self, line: &mut Line) -> Option<Round<'_>> {
         let bytes = line.buffered_bytes();
         if bytes > CALLED_AT_MOST || self.leadership.wants_sync() {

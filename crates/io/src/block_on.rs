@@ -3,8 +3,8 @@
 //! No other thread takes part in reads: the thread submits its reads and sleeps in the kernel until
 //! they complete. A thread's first `block_on` with an environment makes the channel. Inside a
 //! reactor's task `block_on` works too (on the thread's own channel, not the reactor's), and blocks
-//! the reactor for its duration like any other blocking call. Work that is [attached](crate::attach)
-//! to the reactor is finished first, because `future` may wait for it.
+//! the reactor for its duration like any other blocking call. Work that is
+//! [attached](crate::attach) to the reactor is finished first, because `future` may wait for it.
 //!
 //! A thread owns its channel and ends it: together with the environment, if this thread drops the
 //! last handle of that; otherwise at the thread's next `block_on` with any environment, or when the

@@ -41,7 +41,10 @@ use std::time::Duration;
 /// thread polls its channel.
 pub fn read(env: &Env, file: &Arc<dyn RandomAccessFile>, offset: u64, len: usize) -> ReadFuture {
     let begun = env.observers().map(|_| env.now());
-    ReadFuture { operation: Operation::new(env, Request::Read { file: file.clone(), offset, len }), begun }
+    ReadFuture {
+        operation: ChannelOperation::new(env, Request::Read { file: file.clone(), offset, len }),
+        begun,
+    }
 }
 
 /// Opens a file for reading without blocking the calling thread. Any number of files can be opened
@@ -51,7 +54,7 @@ pub fn read(env: &Env, file: &Arc<dyn RandomAccessFile>, offset: u64, len: usize
 /// does reads; a file of another file system is opened on a thread that may block.
 pub fn open(env: &Env, path: &Path, options: OpenOptions) -> OpenFuture {
     let opening = if env.fs().is_posix() {
-        Opening::Channel(Operation::new(env, Request::Open { path: path.into(), options }))
+        Opening::Channel(ChannelOperation::new(env, Request::Open { path: path.into(), options }))
     } else {
         Opening::Later { env: env.clone(), options }
     };
@@ -60,13 +63,13 @@ pub fn open(env: &Env, path: &Path, options: OpenOptions) -> OpenFuture {
 
 /// Completes after `span`, on a reactor, in `block_on` and on any other executor.
 pub fn sleep(env: &Env, span: Duration) -> Sleep {
-    Sleep { operation: Operation::new(env, Request::Sleep(span)) }
+    Sleep { operation: ChannelOperation::new(env, Request::Sleep(span)) }
 }
 
 /// A read; see [`read`]. May be moved between threads and dropped at any time.
 #[must_use = "futures do nothing unless polled"]
 pub struct ReadFuture {
-    operation: Operation,
+    operation: ChannelOperation,
     /// Time of the request, if the environment has observers.
     begun: Option<Duration>,
 }
@@ -125,7 +128,7 @@ pub struct OpenFuture {
 }
 
 enum Opening {
-    Channel(Operation),
+    Channel(ChannelOperation),
     Later { env: Env, options: OpenOptions },
     Thread(Blocking<Result<Arc<dyn RandomAccessFile>, Error>>),
 }
@@ -160,7 +163,7 @@ impl fmt::Debug for OpenFuture {
 /// A pause; see [`sleep`].
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
-    operation: Operation,
+    operation: ChannelOperation,
 }
 
 impl Future for Sleep {
@@ -176,7 +179,7 @@ impl fmt::Debug for Sleep {
     }
 }
 
-pub(crate) struct Operation {
+pub(crate) struct ChannelOperation {
     env: Env,
     request: Request,
     state: State,
@@ -197,7 +200,7 @@ enum State {
     Finished,
 }
 
-impl Operation {
+impl ChannelOperation {
     pub(crate) fn new(env: &Env, request: Request) -> Self {
         Self { env: env.clone(), request, state: State::New }
     }
@@ -279,7 +282,7 @@ impl Operation {
     }
 }
 
-impl Drop for Operation {
+impl Drop for ChannelOperation {
     fn drop(&mut self) {
         self.give_up();
     }

@@ -4,9 +4,9 @@
 //! up to a limit; idle threads end after a while. Each channel has its own list of completions, and
 //! results go to the list of the channel that asked.
 //!
-//! If no thread can be started, reads, opens and writes run on the thread that submits them; they touch
-//! only the channel's list. Jobs may take any lock, including one that their submitter holds, and
-//! therefore stay in the queue: [`ThreadPool::ensure`] starts a thread beforehand, and a job
+//! If no thread can be started, reads, opens and writes run on the thread that submits them; they
+//! touch only the channel's list. Jobs may take any lock, including one that their submitter holds,
+//! and therefore stay in the queue: [`ThreadPool::ensure`] starts a thread beforehand, and a job
 //! without a thread runs on the thread that awaits it ([`Stranded`]).
 //!
 //! Operations on sockets need no thread: [`Readiness`] tries them when epoll reports the socket.

@@ -117,8 +117,8 @@ pub(crate) enum Completion {
     Socket { op: SocketOp, result: io::Result<usize> },
 }
 
-/// Opens files of the operating system and carries their reads and writes. All calls come from the thread that
-/// created it.
+/// Opens files of the operating system and carries their reads and writes. All calls come from the
+/// thread that created it.
 pub(crate) trait Transport {
     /// Accepts an op. It need not start before [`Transport::submit`].
     fn queue(&mut self, op: Op);

@@ -19,7 +19,7 @@ use crate::current::with_current;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::file::{Disturbance, PositionalFile, WriteBackend};
-use crate::operation::{Operation, Sleep, sleep};
+use crate::operation::{ChannelOperation, Sleep, sleep};
 use crate::transport::WriteAction;
 use std::fmt;
 use std::future::Future;
@@ -73,7 +73,7 @@ pub struct WriteFuture {
 }
 
 enum Way {
-    Channel(Operation),
+    Channel(ChannelOperation),
     Soft(SoftSteps),
     Later(Env),
     Thread(Blocking<Result<()>>),
@@ -84,7 +84,7 @@ impl WriteFuture {
         let way = match file.backend() {
             WriteBackend::Fd(_) => {
                 let request = Request::Write { file: file.clone(), action: action.clone() };
-                Way::Channel(Operation::new(env, request))
+                Way::Channel(ChannelOperation::new(env, request))
             }
             WriteBackend::Soft => {
                 Way::Soft(SoftSteps { env: env.clone(), next: None, interruptions: 0, is_counted: false })

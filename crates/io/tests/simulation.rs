@@ -153,7 +153,7 @@ fn what_was_written_without_blocking_survives_once_it_is_synced() {
             let wanted = (at as u64 / PIECE) as u8 + 1;
             assert!(*byte == wanted || (*byte == 0 && at as u64 >= durable), "at {at} after {after}");
         }
-        torn += u64::from(bytes.len() as u64 % PIECE != 0 || bytes.contains(&0));
+        torn += u64::from(!(bytes.len() as u64).is_multiple_of(PIECE) || bytes.contains(&0));
     }
     assert!(failures > 50 && torn > 10, "{failures} failures, {torn} files with a torn end");
 }

@@ -92,12 +92,11 @@ use karst_format::key::SeqNo;
 use karst_format::log::TimestampSize;
 use karst_format::trace::Query;
 use karst_format::write_batch::HEADER_BYTES;
-use karst_io::{Env, attach, carries_writes, report};
+use karst_io::{Env, report};
 use karst_mem::PendingRanges;
 use karst_storage::memtable::MemTable;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use task_leader::TaskLeader;
 use write::Lead;
 
 /// Rounds that a writer leads for others before it hands over to a background thread.
@@ -504,14 +503,6 @@ impl<H: Host> Pipeline<H> {
         self.settle_orphans();
     }
 
-    /// Checks for work after a round that the write with this `lead` led.
-    fn lead_after(self: &Arc<Self>, lead: Lead) {
-        match lead {
-            Lead::Here => self.lead_for_others(),
-            Lead::AtOnce | Lead::Elsewhere => self.lead_elsewhere(),
-        }
-    }
-
     /// Leads further rounds after this thread's own, so that no record waits without a leader.
     fn lead_for_others(self: &Arc<Self>) {
         for _ in 0..ROUNDS_FOR_OTHERS {
@@ -521,33 +512,6 @@ impl<H: Host> Pipeline<H> {
             self.lead();
         }
         self.lead_elsewhere();
-    }
-
-    /// Has the log led until no work is left: by a task of the calling thread's reactor, if that
-    /// carries writes, or by a job on a thread that may block. The pipeline owns either, so it does
-    /// not depend on the caller.
-    fn lead_elsewhere(self: &Arc<Self>) {
-        if self.persist.try_lead() {
-            let env = &self.around.env;
-            match carries_writes(env) {
-                true => attach(env, TaskLeader::new(self.clone()).lead()),
-                false => self.lead_on_thread(),
-            }
-        }
-    }
-
-    /// Starts a job that leads until no work is left, on a thread that may block. The caller has
-    /// taken the leadership, which is the job's from now on.
-    fn lead_on_thread(self: &Arc<Self>) {
-        let pipeline = self.clone();
-        drop(self.around.env.run_blocking(move |_| {
-            loop {
-                pipeline.lead();
-                if !pipeline.persist.try_lead() {
-                    return;
-                }
-            }
-        }));
     }
 
     /// Applies batches that their writers have left, where due; see [`Apply::settle_orphans`].

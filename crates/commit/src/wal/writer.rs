@@ -305,8 +305,8 @@ impl LogFile {
         Ok(())
     }
 
-    /// Returns true if a task can append `bytes` bytes, and with `sync` make them durable, without a
-    /// call that may block for long: the file's calls do no more than the operating system's, no
+    /// Returns true if a task can append `bytes` bytes, and with `sync` make them durable, without
+    /// a call that may block for long: the file's calls do no more than the operating system's, no
     /// writeback is started, and no directory is synced.
     pub(crate) fn suits_tasks(&self, bytes: u64, sync: bool) -> bool {
         !self.starts_writeback(self.size + bytes)

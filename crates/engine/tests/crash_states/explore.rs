@@ -41,6 +41,8 @@ struct Count {
     again: usize,
     /// States that lack acknowledged unsynced batches.
     losing: usize,
+    /// Writes and syncs of the log that tasks carried while the run was recorded.
+    carried: u64,
 }
 
 /// Records a run for each seed and checks its states.
@@ -58,6 +60,7 @@ pub(crate) fn explore(plan: &Plan) {
     let one = number("KARST_SEED").is_some();
     assert!(one || (count.boundaries > 200 && count.checked > 50), "nothing was tried: {count:?}");
     assert!(one || count.losing > 0, "no state has lost anything: {count:?}");
+    assert!(one || count.carried > 0, "all rounds of the log were led by jobs: {count:?}");
 }
 
 fn explore_one(plan: &Plan, seed: u64, count: &mut Count) {
@@ -135,6 +138,7 @@ fn explore_one(plan: &Plan, seed: u64, count: &mut Count) {
         }
     }
     count.boundaries += run.journal.len() + 1;
+    count.carried += run.carried;
 }
 
 /// Fails the power again while the database is opened, at a random boundary of the opening, and

@@ -87,6 +87,8 @@ pub(crate) struct Run {
     /// In order, beginning before all changes: number of changes, strength (a number that grows
     /// whenever more must survive), and the facts.
     known: Vec<(usize, usize, Arc<Known>)>,
+    /// Number of writes and syncs of the log that tasks carried.
+    pub(crate) carried: u64,
 }
 
 impl Run {
@@ -150,16 +152,19 @@ pub(crate) fn record(plan: &Plan, seed: u64) -> Run {
     let state = Mutex::new(State { known, history });
     let world = Arc::new(World { plan: plan.clone(), disk, state, writing: AtomicUsize::new(0) });
     let mut random = Random::new(seed);
+    let mut carried = 0;
     for life in 0..LIVES {
         let live = live(world.clone(), simulation.env().clone(), random.fork(), life);
-        if simulation.run(live).is_none() {
+        let is_over = simulation.run(live).is_none();
+        carried += simulation.env().io_stats().writes;
+        if is_over {
             assert!(plan.killed && life == 0, "the power is on");
             simulation = simulation.restart(Crash::Process, seed);
         }
     }
     let journal = world.disk.take_journal().expect("it was recorded");
     let history = std::mem::take(&mut world.state.lock().unwrap().history);
-    Run { journal, known: history }
+    Run { journal, known: history, carried }
 }
 
 async fn live(world: Arc<World>, env: Env, mut random: Random, life: u64) {

@@ -135,9 +135,9 @@ impl Ring {
             if self.broken {
                 return self.refuse(token, libc::EIO);
             }
-            // SAFETY: all memory that an entry points at (a read's buffer, a write's data, an open's
-            // path and `statx`) is owned by the op that `fly` has put into `in_flight`, until it completes;
-            // the alarm's descriptor lives as long as `self`.
+            // SAFETY: all memory that an entry points at (a read's buffer, a write's data, an
+            // open's path and `statx`) is owned by the op that `fly` has put into `in_flight`,
+            // until it completes; the alarm's descriptor lives as long as `self`.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return self.unsubmitted.push_back(token);
             }
