@@ -177,7 +177,7 @@ pub trait WritableFile: Send + Debug {
 }
 
 /// A file open for writing at any offset, by any number of threads. All calls block; async code
-/// appends through a [`crate::FileWriter`], or writes through its channel with [`crate::write`].
+/// appends through a [`crate::FileWriter`], or writes through its channel with [`crate::write_at`].
 pub trait PositionalFile: Send + Sync + Debug {
     /// Returns the path it was opened by.
     fn path(&self) -> &Path;

@@ -112,7 +112,7 @@ pub use reactor::{
     ReactorStats, Spawner, YieldNow, spawn_local, yield_now,
 };
 #[doc(hidden)]
-pub use reactor::{attach, carries_writes};
+pub use reactor::{attach, carries_writes, may_write_by_call};
 #[cfg(feature = "testing")]
 pub use simulation::{
     Crash, CrashPoint, CrashStates, Fault, Image, Journal, Operation, SimulatedFileSystem, Simulation,

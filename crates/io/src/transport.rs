@@ -158,6 +158,11 @@ pub(crate) trait Transport {
         false
     }
 
+    /// Returns true if it fails all operations, for good.
+    fn is_broken(&self) -> bool {
+        false
+    }
+
     /// Leaks everything that belongs to the kernel and the parent, because this process is a forked
     /// child and must not touch it.
     fn abandon_after_fork(self: Box<Self>);

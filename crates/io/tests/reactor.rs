@@ -467,3 +467,33 @@ fn attached_work_is_finished_before_its_thread_blocks_or_ends() {
         assert!(matches!(task.join(), Err(JoinError::Cancelled)));
     }
 }
+
+/// Attached work that others would prolong for ever ends when its thread blocks.
+#[test]
+fn attached_work_is_told_that_its_thread_blocks() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::posix();
+    let file = env.fs().create_positional(&dir.path().join("file")).unwrap();
+    let reactor = Reactor::builder(&env).carries_writes(true).build().unwrap();
+    let theirs = env.clone();
+    let task = reactor.spawn(move || async move {
+        let env = theirs;
+        let ended = Arc::new(AtomicUsize::new(0));
+        for round in 1..=5 {
+            let (of_task, file, counted) = (env.clone(), file.clone(), ended.clone());
+            attach(&env, async move {
+                while carries_writes(&of_task) {
+                    write_at(&of_task, &file, 0, Arc::new(vec![1; 10_000])).await.unwrap();
+                }
+                counted.fetch_add(1, Ordering::SeqCst);
+            });
+            for _ in 0..round {
+                yield_now().await;
+            }
+            assert_eq!(ended.load(Ordering::SeqCst), round - 1);
+            block_on(&env, async { assert_eq!(ended.load(Ordering::SeqCst), round) });
+            assert!(carries_writes(&env));
+        }
+    });
+    task.join().unwrap();
+}

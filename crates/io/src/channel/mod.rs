@@ -101,6 +101,11 @@ impl Channel {
         self.fork_generation != crate::posix::fork_generation()
     }
 
+    /// Returns true if its transport carries out no operation any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.core.borrow().transport.as_ref().is_none_or(|transport| transport.is_broken())
+    }
+
     pub(crate) fn transport_name(&self) -> &'static str {
         self.core.borrow().transport.as_ref().map_or("", |t| t.name())
     }

@@ -28,7 +28,7 @@ use crate::sync::mpsc::{Receiver, Sender, channel};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{AtomicUsize, Ordering, spin_loop, thread_local};
 use crate::transport::Alarm;
-pub use attached::{attach, carries_writes};
+pub use attached::{attach, carries_writes, may_write_by_call};
 pub use hold_time::HoldTimeHistogram;
 use hold_time::HoldTimes;
 pub(crate) use join::Join;
@@ -104,9 +104,14 @@ struct Local {
     tasks: Tasks,
     /// Tasks that other threads may wait for; see [`attach`].
     attached: Tasks,
-    /// True if tasks may be attached, and while one is run.
+    /// True if tasks may be attached.
     carries_writes: bool,
+    /// Number of calls that the running task has made instead of operations on the ring.
+    calls: Cell<u32>,
+    /// True while an attached task is run.
     runs_attached: Cell<bool>,
+    /// True while the thread waits for the ends of its attached tasks.
+    finishes: Cell<bool>,
     channel: Rc<Channel>,
 }
 
@@ -187,9 +192,11 @@ impl ReactorBuilder {
     /// small write without a sync is then a call on the thread itself. Default: false, which leaves
     /// the log to threads that may block.
     ///
-    /// Other threads' writes then wait for these rings. A task must therefore not block its thread,
-    /// except in this crate's and the database's calls, until another thread has written; and one
-    /// that computes for long delays all writers.
+    /// Other threads' writes then wait for these rings. A task must therefore not block its thread
+    /// until another thread has written, except in this crate's and the database's calls:
+    /// `block_on` of another executor (`futures`, `pollster`), a lock or a channel of the standard
+    /// library may wait for ever, and all writers with it. A task that computes for long delays all
+    /// writers.
     pub fn carries_writes(mut self, yes: bool) -> Self {
         self.carries_writes = yes;
         self
@@ -419,6 +426,8 @@ impl Local {
             attached: Tasks::of(Table::Attached),
             carries_writes,
             runs_attached: Cell::new(false),
+            finishes: Cell::new(false),
+            calls: Cell::new(0),
             channel: channel.clone(),
         }
     }
@@ -469,6 +478,7 @@ fn turn(local: &Local, messages: &Receiver<Message>) -> ControlFlow<(), Instant>
     let mut began = Instant::now();
     let mut ran = || {
         channel.submit_if_few_fly();
+        local.calls.set(0);
         let ended = Instant::now();
         stats.hold_times.record(ended - began);
         began = ended;

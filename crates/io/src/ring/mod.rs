@@ -530,6 +530,10 @@ impl Transport for Ring {
         true
     }
 
+    fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     fn abandon_after_fork(self: Box<Self>) {
         std::mem::forget(self);
     }
