@@ -60,9 +60,8 @@ pub(crate) struct Persist<H> {
     decided: AtomicU64,
     /// Logs below this number are no longer needed.
     released: AtomicU64,
-    /// Lock: held by the leader while it writes; by others only while no leader is at work. The
-    /// order step only tries it, and may hold it briefly. `None` while a task that leads has the
-    /// files.
+    /// Lock: held by the leader while it writes. Others only try it, and may hold it briefly.
+    /// `None` while a task that leads has the files.
     files: Mutex<Option<Files>>,
     /// Value of `written` at which a spinning waiter last gave up.
     standstill: Standstill,
@@ -123,6 +122,7 @@ pub(crate) struct Round<'a> {
     /// The first ticket that is not written.
     first: u64,
     sync: bool,
+    by_task: bool,
 }
 
 /// The locked files.
@@ -256,7 +256,7 @@ impl<H: Host> Persist<H> {
     }
 
     /// Restarts at ticket `next` after a failure, with the last of `logs` in place of all files.
-    /// Lock: under the order lock, by the owner of the files.
+    /// Lock: under the order lock, by the leader.
     pub(crate) fn recover(&self, files: &mut Files, logs: Vec<LogFile>, next: u64) {
         files.replace(logs.into_iter());
         self.leadership.recover(next);
@@ -306,8 +306,8 @@ impl<H: Host> Persist<H> {
         }
     }
 
-    /// Waits until no leader is at work. No new one starts if ordering has stopped and all records
-    /// were persisted or failed.
+    /// Waits until no leader is at work. A new one may start at any time, even without a record:
+    /// for a sync, or because it has found work that another one has done since.
     pub(crate) async fn wait_for_leader(&self) {
         loop {
             let listener = self.listen();
@@ -316,6 +316,11 @@ impl<H: Host> Persist<H> {
             }
             listener.await;
         }
+    }
+
+    /// Takes the leadership if it is free, even without work.
+    pub(crate) fn try_take_lead(&self) -> bool {
+        self.leadership.try_take()
     }
 
     /// Gives up the leadership. Afterwards the caller checks for work before it waits for others,
@@ -335,7 +340,7 @@ impl<H: Host> Persist<H> {
         self.released.fetch_max(number.0, Ordering::Relaxed);
     }
 
-    /// Locks the files. No task leads: the caller does, or waited for the end of all rounds.
+    /// Locks the files. The caller leads, so no task has them.
     pub(crate) fn files(&self) -> LockedFiles<'_> {
         LockedFiles::new(self.files.lock()).expect("a task has the files only while it leads")
     }
@@ -368,8 +373,7 @@ impl<H: Host> Persist<H> {
         if !fits || !self.suits_tasks(&files, line) || !self.leadership.try_lead() {
             return None;
         }
-        self.task_rounds.fetch_add(1, Ordering::Relaxed);
-        self.take_round(files, line)
+        Some(Round { by_task: true, ..self.take_round(files, line)? })
     }
 
     /// Returns true if a task can lead the round that begins now. Lock: under the order lock.
@@ -381,6 +385,11 @@ impl<H: Host> Persist<H> {
             && !closes
             && (files.older.is_empty() || !sync)
             && files.current.suits_tasks(line.buffered_bytes() as u64, sync)
+    }
+
+    /// Returns false if a job must lead in any case. The caller leads.
+    pub(crate) fn may_suit_tasks(&self) -> bool {
+        self.try_files().is_none_or(|files| !files.current.has_blocking_calls_only())
     }
 
     /// Returns the first log that is still needed.
@@ -399,17 +408,17 @@ impl<H: Host> Persist<H> {
         };
         let taken = line.take(std::mem::take(&mut files.spare));
         self.in_round.store(taken.bytes, Ordering::Relaxed);
-        Some(Round { files, taken, first, sync })
+        Some(Round { files, taken, first, sync, by_task: false })
     }
 
     /// Writes a round. The caller still leads.
     pub(crate) fn write(&self, round: Round<'_>) -> Ended {
-        let Round { mut files, taken, first, sync } = round;
+        let Round { mut files, taken, first, sync, by_task } = round;
         let Taken { switched, records, bytes, end, log_bytes } = taken;
         let mut outcome = unless_it_panics(|| self.write_logs(&mut files, switched, &records));
         self.in_round.store(0, Ordering::Relaxed);
         if outcome.is_ok() {
-            self.has_written((first, end), bytes, log_bytes);
+            self.has_written((first, end), bytes, log_bytes, by_task);
             if sync {
                 outcome = unless_it_panics(|| self.sync_logs(&mut files));
                 if outcome.is_ok() {
@@ -422,11 +431,12 @@ impl<H: Host> Persist<H> {
     }
 
     /// Records that a round is written. Called by the leader.
-    fn has_written(&self, (first, end): (u64, u64), bytes: usize, log_bytes: u64) {
+    fn has_written(&self, (first, end): (u64, u64), bytes: usize, log_bytes: u64, by_task: bool) {
         self.around.host.logs_grew(log_bytes);
         // Counted before `reach_written`, so that a waiter for the round finds it counted.
         self.around.statistics.record(Ticker::WalFileBytes, bytes as u64);
         self.rounds.fetch_add(u64::from(end > first), Ordering::Relaxed);
+        self.task_rounds.fetch_add(u64::from(by_task && end > first), Ordering::Relaxed);
         self.log_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.leadership.reach_written(end);
     }
@@ -447,8 +457,7 @@ impl<H: Host> Persist<H> {
         let Carried { files, records, bytes, log_bytes, tickets, sync } = round;
         files.current.write_async(env, records).await?;
         self.in_round.store(0, Ordering::Relaxed);
-        self.task_rounds.fetch_add(1, Ordering::Relaxed);
-        self.has_written(*tickets, *bytes, *log_bytes);
+        self.has_written(*tickets, *bytes, *log_bytes, true);
         if *sync {
             let start = statistics.start_timer(env);
             files.current.sync_async(env).await?;

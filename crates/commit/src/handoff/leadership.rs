@@ -109,7 +109,12 @@ impl Leadership {
     pub(crate) fn try_lead(&self) -> bool {
         // Tried twice: a writer that still finds a leader behind the fence is seen by that leader
         // when it leaves.
-        self.needs_leader() && (self.take() || self.take_behind_fence())
+        self.needs_leader() && self.try_take()
+    }
+
+    /// Takes the leadership if it is free, even without work.
+    pub(crate) fn try_take(&self) -> bool {
+        self.take() || self.take_behind_fence()
     }
 
     #[inline]
@@ -201,8 +206,7 @@ impl Leadership {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Restarts at ticket `next` after a failure. Called while no leader is at work and no writer
-    /// asks.
+    /// Restarts at ticket `next` after a failure. Called by the leader, while no writer asks.
     pub(crate) fn recover(&self, next: u64) {
         for reached in [&self.goal, &self.sync_goal, &self.written, &self.synced] {
             reached.store(next, Ordering::Release);

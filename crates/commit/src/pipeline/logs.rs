@@ -4,8 +4,7 @@
 //! New logs are created before a writer needs them. Jobs and users ask for switches and syncs, and
 //! for the list of logs.
 //!
-//! Lock: as in the module above. Resumption holds the files, while no leader is at work, and the
-//! order lock.
+//! Lock: as in the module above. Closing and resumption lead while they hold the files.
 
 use super::Pipeline;
 use crate::host::Host;
@@ -137,7 +136,6 @@ impl<H: Host> Pipeline<H> {
         // of a round. The lock is only tried, because a leader holds it while it writes.
         let files = loop {
             self.persist.wait_for_leader().await;
-            // Closing holds the files while it ends the log, without being a leader.
             self.order.lock().check_open()?;
             match self.persist.try_files() {
                 Some(files) => break files,
@@ -190,10 +188,9 @@ impl<H: Host> Pipeline<H> {
         }
         self.lead_elsewhere();
         let written = self.persist.wait(end, false).await;
-        self.persist.wait_for_leader().await;
+        let leader = self.lead_alone().await;
         written.map_err(|()| Error::new(ErrorKind::Io, "the log failed while the database was closed"))?;
-        let pipeline = self.clone();
-        self.around.env.run_blocking(move |_| pipeline.persist.files().end()).await
+        self.around.env.run_blocking(move |_| leader.files().end()).await
     }
 
     /// Returns true if the log failed and writes are refused.
@@ -217,11 +214,9 @@ impl<H: Host> Pipeline<H> {
         if !self.is_failed() {
             return Ok(());
         }
-        // A leader holds the files while it writes and syncs. No further round is written while
-        // writes are refused.
-        self.persist.wait_for_leader().await;
+        let leader = self.lead_alone().await;
         {
-            let mut files = self.persist.files();
+            let mut files = leader.files();
             let mut line = self.order.lock();
             let logs = match line.resume(first_log)? {
                 Resumed::NothingFailed => return Ok(()),
@@ -234,7 +229,7 @@ impl<H: Host> Pipeline<H> {
                 self.persist.ask_for_switched_log();
             }
         }
-        self.lead_elsewhere();
+        drop(leader); // which has the log led
         self.publish.ring_room();
         Ok(())
     }

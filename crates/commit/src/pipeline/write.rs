@@ -21,7 +21,7 @@ use karst_base::perf_context::{self, PerfLevel, PerfMetric, Timer};
 use karst_base::stats::{HistogramKind, Ticker};
 use karst_format::ids::ColumnFamilyId;
 use karst_format::key::SeqNo;
-use karst_io::{Moments, block_on, carries_writes};
+use karst_io::{Moments, block_on, may_write_by_call};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -299,7 +299,7 @@ impl<'a, H: Host> Commit<'a, H> {
         let pipeline = self.pipeline;
         self.pins.clear();
         let lead = match self.lead {
-            Lead::Elsewhere if !self.options.sync && carries_writes(&pipeline.around.env) => Lead::AtOnce,
+            Lead::Elsewhere if !self.options.sync && may_write_by_call(&pipeline.around.env) => Lead::AtOnce,
             lead => lead,
         };
         match pipeline.order(&self.options, &self.source, self.claim, &mut self.pins, lead) {

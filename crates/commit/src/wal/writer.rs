@@ -309,9 +309,12 @@ impl LogFile {
     /// a call that may block for long: the file's calls do no more than the operating system's, no
     /// writeback is started, and no directory is synced.
     pub(crate) fn suits_tasks(&self, bytes: u64, sync: bool) -> bool {
-        !self.starts_writeback(self.size + bytes)
-            && (self.named || !sync)
-            && !matches!(self.file.backend(), WriteBackend::Blocking)
+        !self.starts_writeback(self.size + bytes) && (self.named || !sync) && !self.has_blocking_calls_only()
+    }
+
+    /// Returns true if no task can append.
+    pub(crate) fn has_blocking_calls_only(&self) -> bool {
+        matches!(self.file.backend(), WriteBackend::Blocking)
     }
 
     /// Returns the space to reserve before the file grows to `end`: its offset and length.

@@ -7,6 +7,7 @@ use karst_io::{
     FaultFileSystem, FaultPlan, Faults, PosixFileSystem, Reactor, TransportKind, block_on, yield_now,
 };
 use std::pin::pin;
+use std::sync::atomic::AtomicBool;
 
 fn options(sync: bool) -> WriteOptions {
     WriteOptions { sync, ..WriteOptions::new() }
@@ -113,6 +114,99 @@ fn a_blocking_write_meets_a_round_of_its_own_thread() {
         assert!(bench.pipeline.write_counts().task_groups > 0);
         drop(reactor);
     }
+}
+
+/// A thread that leads blocks again and again, while the writers of another one never pause.
+#[test]
+fn a_thread_blocks_while_others_write_without_a_pause() {
+    let directory = tempfile::tempdir().unwrap();
+    let bench = on_disk(Env::posix(), &directory);
+    let reactor = Reactor::builder(&bench.env).threads(2).carries_writes(true).build().unwrap();
+    let ends = Arc::new(AtomicBool::new(false));
+    let others: Vec<_> = (0..8)
+        .map(|number| {
+            let (bench, ends) = (bench.clone(), ends.clone());
+            reactor.spawn_on(1, move || async move {
+                let mut writes = 0;
+                while !ends.load(Ordering::SeqCst) {
+                    write(&bench, options(true), &format!("other{number}-{writes}")).await.unwrap();
+                    writes += 1;
+                }
+                writes
+            })
+        })
+        .collect();
+    let theirs = bench.clone();
+    let blocks = reactor.spawn_on(0, move || async move {
+        for i in 0..50 {
+            let key = format!("key{i}");
+            let mut begun = pin!(write(&theirs, options(true), &key));
+            // The second poll is behind the beginning of the round.
+            let ended = poll_times(begun.as_mut(), 1 + i % 2).await.is_some();
+            block_on(&theirs.env, async {});
+            if !ended {
+                begun.await.unwrap();
+            }
+        }
+    });
+    blocks.join().unwrap();
+    ends.store(true, Ordering::SeqCst);
+    let writes: u32 = others.into_iter().map(|other| other.join().unwrap()).sum();
+    assert!(writes > 0);
+    assert_eq!(recovered(&bench, 1).len(), 51 + writes as usize);
+}
+
+/// Syncs that need no record are led by tasks while the log is closed.
+#[test]
+fn the_log_is_closed_beside_leaders() {
+    let directory = tempfile::tempdir().unwrap();
+    for _ in 0..20 {
+        let directory = tempfile::tempdir_in(directory.path()).unwrap();
+        let bench = on_disk(Env::posix(), &directory);
+        let reactor = reactor(&bench.env);
+        let (tell, told) = std::sync::mpsc::channel();
+        let tasks: Vec<_> = (0..4)
+            .map(|number| {
+                let (bench, tell) = (bench.clone(), tell.clone());
+                reactor.spawn(move || async move {
+                    let mut written = 0;
+                    while write(&bench, options(number == 0), &format!("key{number}-{written}")).await.is_ok()
+                    {
+                        written += 1;
+                        let _closed = bench.pipeline.flush_wal(true).await;
+                        let _ = tell.send(());
+                    }
+                    written
+                })
+            })
+            .collect();
+        told.recv().unwrap();
+        block_on(&bench.env, bench.pipeline.close_log()).unwrap();
+        let log = recovered(&bench, 1).len();
+        let written: usize = tasks.into_iter().map(|task| task.join().unwrap()).sum();
+        assert_eq!(log, 1 + written);
+    }
+}
+
+/// A task whose writes are all done by calls lets the others of its thread run.
+#[test]
+fn a_writer_that_never_waits_lets_others_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let bench = on_disk(Env::posix(), &directory);
+    let reactor = reactor(&bench.env);
+    let (theirs, ends) = (bench.clone(), Arc::new(AtomicBool::new(false)));
+    let ended = ends.clone();
+    let writer = reactor.spawn(move || async move {
+        let other = karst_io::spawn_local(async move { ended.store(true, Ordering::SeqCst) });
+        let mut writes = 0;
+        while !ends.load(Ordering::SeqCst) {
+            write(&theirs, options(false), &format!("key{writes}")).await.unwrap();
+            writes += 1;
+        }
+        other.await.unwrap();
+        writes
+    });
+    assert_eq!(writer.join().unwrap(), 65);
 }
 
 /// The reactor ends while rounds of its writers are in flight: each is written, and writers of
