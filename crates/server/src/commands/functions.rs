@@ -44,7 +44,8 @@ pub(super) async fn function(call: &mut Call<'_>) -> Result<(), Wrong> {
             libraries.flush(store, durability).await?;
             call.out.ok();
         }
-        ("flush", _) => return Err(Wrong::err("FUNCTION FLUSH only supports SYNC|ASYNC option")),
+        ("flush", [_, _, _]) => return Err(Wrong::err("FUNCTION FLUSH only supports SYNC|ASYNC option")),
+        ("flush", _) => return Err(wrong_number(call)),
         ("kill", _) => {
             call.server.scripts().kill(true)?;
             call.out.ok();
@@ -69,7 +70,7 @@ pub(super) async fn function(call: &mut Call<'_>) -> Result<(), Wrong> {
                         "Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
                     ));
                 }
-                _ => return Err(Wrong::arity("function|restore")),
+                _ => return Err(wrong_number(call)),
             };
             let codes = codes_of(payload)?;
             libraries.restore(&codes, policy, store, env, durability).await?;
@@ -80,6 +81,13 @@ pub(super) async fn function(call: &mut Call<'_>) -> Result<(), Wrong> {
         _ => containers::help(call, Id::Function),
     }
     Ok(())
+}
+
+/// The error for a subcommand with another number of arguments.
+fn wrong_number(call: &Call<'_>) -> Wrong {
+    let word = quoted(&call.args[1], QUOTED_AT_MOST);
+    let what = "unknown subcommand or wrong number of arguments for";
+    Wrong::err(format_args!("{what} '{word}'. Try FUNCTION HELP."))
 }
 
 /// The code of the libraries in a payload of DUMP.

@@ -203,8 +203,8 @@ fn host(lua: &Lua, state: &Rc<State>) -> Result<Table> {
     let host = lua.create_table()?;
     let (redis, of_load) = api::tables(lua, state)?;
     host.raw_set("redis", redis)?;
-    of_load.raw_set("register_function", api::register(lua, state)?)?;
     host.raw_set("redis_of_load", of_load)?;
+    host.raw_set("register", api::register(lua, state)?)?;
     let (random, seed) = api::random(lua, state)?;
     host.raw_set("random", random)?;
     host.raw_set("randomseed", seed)?;
@@ -347,10 +347,14 @@ impl<'a> Runner<'a> {
             if self.libraries.len() >= LIBRARIES_KEPT {
                 self.libraries.clear();
             }
-            let functions = functions.into_iter().map(|(meta, function)| (meta.name, function)).collect();
+            let functions = functions
+                .into_iter()
+                .map(|(meta, function)| (meta.name.to_ascii_lowercase(), function))
+                .collect();
             self.libraries.insert(address, (library.clone(), functions));
         }
-        let function = self.libraries.get(&address).and_then(|(_, functions)| functions.get(name));
+        let function =
+            self.libraries.get(&address).and_then(|(_, functions)| functions.get(&name.to_ascii_lowercase()));
         let function = function.cloned().ok_or(Wrong::err("Function not found"))?;
         self.call(&function, name, args, true)
     }

@@ -276,9 +276,10 @@ views[globals] = protect({ __index = missing })
 global._G = globals
 
 -- The functions of libraries have globals of their own, in which redis is the interface of the
--- moment: to register functions, or to call commands.
+-- moment: to register functions, or to call commands. As in Redis there is nothing else while a
+-- library is loaded.
 local of_library = {}
-local library_global = rawsetmetatable({ redis = protect(of_library) }, { __index = global })
+local library_global = { redis = protect(of_library) }
 local library_globals = protect(library_global)
 library_global._G = library_globals
 views[library_globals] = views[globals]
@@ -297,7 +298,9 @@ local function set_interface(is_loading)
   for name, f in rawpairs(is_loading and host.redis_of_load or host.redis) do
     of_library[name] = f
   end
+  of_library.register_function = host.register
   rawsetmetatable(of_library, is_loading and { __index = missing } or nil)
+  rawsetmetatable(library_global, { __index = is_loading and missing or global })
 end
 
 local machine = { globals = globals, library_globals = library_globals }

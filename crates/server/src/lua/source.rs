@@ -1,5 +1,6 @@
 //! Sources of scripts and libraries: their names, flags and functions.
 
+use crate::resp::split_words;
 use crate::wrong::Wrong;
 use sha1::{Digest, Sha1};
 use std::fmt::Write as _;
@@ -77,16 +78,17 @@ impl Script {
         let mut head = 0;
         if text.starts_with(b"#!") {
             head = text.iter().position(|byte| *byte == b'\n').ok_or(Wrong::err("Invalid script shebang"))?;
-            let mut words = split_words(&text[..head]);
+            let mut words =
+                split_words(&text[..head]).ok_or(Wrong::err("Invalid engine in script shebang"))?.into_iter();
             let engine = words.next().unwrap_or_default();
             if engine != b"#!lua" {
-                let engine = String::from_utf8_lossy(engine);
+                let engine = String::from_utf8_lossy(&engine);
                 return Err(Wrong::err(format_args!("Unexpected engine in script shebang: {engine}")));
             }
             flags.is_declared = true;
             for word in words {
                 let Some(names) = word.strip_prefix(b"flags=") else {
-                    let word = String::from_utf8_lossy(word);
+                    let word = String::from_utf8_lossy(&word);
                     return Err(Wrong::err(format_args!("Unknown lua shebang option: {word}")));
                 };
                 for name in names.split(|byte| *byte == b',').filter(|name| !name.is_empty()) {
@@ -99,10 +101,6 @@ impl Script {
         }
         Ok(Self { sha, text: text.to_vec(), flags, head, reaches_all: AtomicBool::new(false) })
     }
-}
-
-fn split_words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
 /// A function of a library.
@@ -145,37 +143,39 @@ impl Library {
         }
         let end = code.iter().position(|byte| *byte == b'\n');
         let end = end.ok_or(Wrong::err("Invalid library metadata"))?;
-        let mut words = split_words(&code[2..end]);
-        let engine = words.next().ok_or(Wrong::err("Invalid library metadata"))?;
+        let words = split_words(&code[..end]).ok_or(Wrong::err("Invalid library metadata"))?;
+        let mut words = words.into_iter();
+        let engine = words.next().unwrap_or_default();
         let mut name = None;
         for word in words {
             match word.split_at_checked(5) {
                 Some((key, value)) if key.eq_ignore_ascii_case(b"name=") => {
-                    if name.replace(value).is_some() {
+                    if name.replace(value.to_vec()).is_some() {
                         let text = "Invalid metadata value, name argument was given multiple times";
                         return Err(Wrong::err(text));
                     }
                 }
                 _ => {
-                    let word = String::from_utf8_lossy(word);
+                    let word = String::from_utf8_lossy(&word);
                     return Err(Wrong::err(format_args!("Invalid metadata value given: {word}")));
                 }
             }
         }
         let name = name.ok_or(Wrong::err("Library name was not given"))?;
-        if !is_name(name) {
+        if !is_name(&name) {
             return Err(Wrong::err(BAD_NAME));
         }
+        let engine = engine.strip_prefix(b"#!").unwrap_or(&engine);
         if !engine.eq_ignore_ascii_case(b"lua") {
             let engine = String::from_utf8_lossy(engine);
             return Err(Wrong::err(format_args!("Engine '{engine}' not found")));
         }
-        Ok(String::from_utf8_lossy(name).into_owned())
+        Ok(String::from_utf8_lossy(&name).into_owned())
     }
 
-    /// The function of this name.
+    /// The function of this name, in any case.
     pub(crate) fn function(&self, name: &str) -> Option<&FunctionMeta> {
-        self.functions.iter().find(|function| function.name == name)
+        self.functions.iter().find(|function| function.name.eq_ignore_ascii_case(name))
     }
 }
 
@@ -207,11 +207,13 @@ mod tests {
     fn a_library_has_a_name() {
         let name = |text: &str| Library::name_of(text.as_bytes()).map_err(|wrong| wrong.text().to_owned());
         assert_eq!(name("#!lua name=one\n"), Ok("one".to_owned()));
-        assert_eq!(name("#!LUA NAME=one\n"), Ok("one".to_owned()));
+        assert_eq!(name("#!LUA NAME=\"one\"\n"), Ok("one".to_owned()));
         for (text, why) in [
             ("return 1", "Missing library metadata"),
             ("#!lua name=one", "Invalid library metadata"),
-            ("#!\n", "Invalid library metadata"),
+            ("#!\n", "Library name was not given"),
+            ("#! name=a\n", "Engine '' not found"),
+            ("#!lua name=\"a\n", "Invalid library metadata"),
             ("#!lua\n", "Library name was not given"),
             ("#!lua name=a-b\n", BAD_NAME),
             ("#!lua name=a name=b\n", "Invalid metadata value, name argument was given multiple times"),

@@ -24,6 +24,7 @@ const BYTES_AT_MOST: usize = 256 << 20;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownLibraries {
     by_name: BTreeMap<String, Arc<Library>>,
+    /// By the names of functions in lower case.
     by_function: HashMap<String, Arc<Library>>,
 }
 
@@ -39,9 +40,9 @@ impl KnownLibraries {
         (self.by_name.len(), self.by_function.len(), bytes)
     }
 
-    /// The library that has a function of this name.
+    /// The library that has a function of this name, in any case.
     pub(crate) fn with_function(&self, name: &str) -> Option<&Arc<Library>> {
-        self.by_function.get(name)
+        self.by_function.get(&name.to_ascii_lowercase())
     }
 
     fn remove(&mut self, name: &str) -> Option<Arc<Library>> {
@@ -52,14 +53,15 @@ impl KnownLibraries {
 
     /// Adds a library whose name is free.
     fn add(&mut self, library: &Arc<Library>) -> Result<(), Wrong> {
-        if let Some(function) = library.functions.iter().find(|it| self.by_function.contains_key(&it.name)) {
+        let is_known = |it: &&FunctionMeta| self.with_function(&it.name).is_some();
+        if let Some(function) = library.functions.iter().find(is_known) {
             return Err(Wrong::err(format_args!("Function {} already exists", function.name)));
         }
         if self.sizes().2 + library.code.len() > BYTES_AT_MOST {
             return Err(Wrong::err("the libraries exceed 256 MiB"));
         }
         for function in &library.functions {
-            self.by_function.insert(function.name.clone(), library.clone());
+            self.by_function.insert(function.name.to_ascii_lowercase(), library.clone());
         }
         self.by_name.insert(library.name.clone(), library.clone());
         Ok(())

@@ -426,6 +426,7 @@ fn functions_are_kept_across_restarts() {
         ("FCALL add 1 k 5", ":5"),
         ("FCALL_RO look 1 k", "\"5\""),
         ("FCALL_RO add 1 k 5", "-ERR Can not execute a script with write flag using *_ro command."),
+        ("FCALL ADD 1 k 0", ":5"),
         ("FCALL none 0", "-ERR Function not found"),
         ("FCALL add x k", "-ERR Bad number of keys provided"),
         ("FUNCTION LIST", list),
@@ -474,6 +475,8 @@ fn libraries_that_are_wrong_are_refused() {
         ("#!lua name=x\nredis.register_function('a b', function() end)", "can only contain letters"),
         ("#!lua name=x\nredis.register_function('a')", "only applicable to Lua table"),
         ("#!lua name=x\na = 1", "Attempt to modify a readonly table"),
+        ("#!lua name=x\nmath.random()", "nonexistent global variable 'math'"),
+        ("#!lua name=x\npcall(error)", "nonexistent global variable 'pcall'"),
         ("#!lua name=x\nwhile true do end", "FUNCTION LOAD timeout"),
     ] {
         let reply = client.call(&["FUNCTION", "LOAD", code]).to_string();
