@@ -1,16 +1,16 @@
 //! A server on a simulated machine: connections that deliver bytes in parts and are reset, and
 //! power failures of the disk, all determined by a seed.
 //!
-//! Clients count, set keys of their own, run transactions and scripts, and add, sum and pop the members of
-//! sorted sets, over several lives of the machine. Checked: writes acknowledged under `always`
-//! survive every life; no two acknowledged INCRs gave one number, and the counter is what they and
-//! the unanswered ones allow; a transaction or a script is there as a whole or not at all; no member
-//! is popped twice, and the index of a sorted set agrees with its members; entries of a stream are
-//! delivered to a group once, and are pending until they are acknowledged ([`streams`]); equal seeds
-//! give equal histories. Without faults: what one client costs the others, how the end comes to
-//! clients that are slow or never pause, in [`blocking`] that elements reach those who wait for them,
-//! in [`linear`] that histories of shared keys are linearizable, and in [`tracking`] that caches of
-//! clients are not stale.
+//! Clients count, set keys of their own, run transactions and scripts, and add, sum and pop the
+//! members of sorted sets, over several lives of the machine. Checked: writes acknowledged under
+//! `always` survive every life; no two acknowledged INCRs gave one number, and the counter is what
+//! they and the unanswered ones allow; a transaction or a script is there as a whole or not at all;
+//! no member is popped twice, and the index of a sorted set agrees with its members; entries of a
+//! stream are delivered to a group once, and are pending until they are acknowledged ([`streams`]);
+//! equal seeds give equal histories. Without faults: what one client costs the others, how the end
+//! comes to clients that are slow or never pause, in [`blocking`] that elements reach those who
+//! wait for them, in [`linear`] that histories of shared keys are linearizable, and in [`tracking`]
+//! that caches of clients are not stale.
 //!
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` this number of seeds from there on.
 

@@ -5,8 +5,8 @@
 //! [`HeldPipeline`] gives out sequence numbers, which become visible when their owner drops them.
 //!
 //! Invariants: at most one holder. A caller that waits while the log is locked holds writers once
-//! that ends, even if the log is locked again before it runs. Held writers wait for room before the order step, so no unpolled
-//! future of theirs delays others.
+//! that ends, even if the log is locked again before it runs. Held writers wait for room before the
+//! order step, so no unpolled future of theirs delays others.
 //!
 //! Lock: `order`, as in `pipeline`; never held while waiting.
 

@@ -446,8 +446,8 @@ impl Span {
 /// Compat: RocksDB refuses overlapping tables too, in a check that `force_consistency_checks` turns
 /// off. It writes range tombstones into each table of a run that they touch, whole, and only the
 /// bounds of the tables cut them; so tables of such a run overlap if the metadata lacks the bounds.
-/// No bound in between would be right: a neighbour that was compacted since may be followed by older
-/// levels that have entries with smaller sequence numbers, which are not deleted.
+/// No bound in between would be right: a neighbour that was compacted since may be followed by
+/// older levels that have entries with smaller sequence numbers, which are not deleted.
 ///
 /// # Errors
 /// `InvalidArgument`: two tables of a level below L0 overlap.

@@ -168,8 +168,8 @@ async fn examine_async(
             let (mut start, mut end) = (Vec::new(), Vec::new());
             key::append(&mut start, tombstones.start(at), key::pack_trailer(newest, kind));
             key::append(&mut end, tombstones.end(at), key::pack_trailer(SeqNo::MAX, kind));
-            // Compat: RocksDB's compactions write a tombstone whole into each table that it touches,
-            // where it counts within the bounds of the MANIFEST only.
+            // Compat: RocksDB's compactions write a tombstone whole into each table that it
+            // touches, where it counts within the bounds of the MANIFEST only.
             if let Some(named) = named {
                 if comparator.compare_internal(&start, &named.smallest).is_lt() {
                     start = named.smallest.to_vec();

@@ -1,6 +1,6 @@
 //! Commands of which each argument behind the name is a command of its own: ACL, CLIENT, COMMAND,
-//! CONFIG, FUNCTION, LATENCY, MEMORY, MODULE, OBJECT, PUBSUB, SCRIPT, SLOWLOG, XGROUP and XINFO. Their
-//! subcommands, with arity and help.
+//! CONFIG, FUNCTION, LATENCY, MEMORY, MODULE, OBJECT, PUBSUB, SCRIPT, SLOWLOG, XGROUP and XINFO.
+//! Their subcommands, with arity and help.
 //!
 //! A subcommand that is unknown or has another number of arguments is refused before its handler
 //! runs, so that EXEC refuses a transaction with it.

@@ -170,9 +170,10 @@ pub(super) async fn begin(
     loop {
         let lent = match all {
             true => Lent::All(store.change_all().await.by(session.client.id)),
-            false => {
-                Lent::Declared { access: store.change(&keys).await.by(session.client.id), keys: keys.iter().cloned().collect() }
-            }
+            false => Lent::Declared {
+                access: store.change(&keys).await.by(session.client.id),
+                keys: keys.iter().cloned().collect(),
+            },
         };
         let mut run = ScriptRun::new(server, session, lent, false);
         let outcome = start(&plan, server, args, &mut run, &mut machine).await;

@@ -6,8 +6,8 @@
 //!
 //! Read: strings, lists, sets, hashes, sorted sets and streams in all encodings that Redis 4 to 7.4
 //! writes, so also those that pack a small collection into one string. Written: the encodings
-//! without packing, which every version reads, and that of Redis 7.0 for streams; a hash with expiries
-//! of fields is read by Redis 7.4.
+//! without packing, which every version reads, and that of Redis 7.0 for streams; a hash with
+//! expiries of fields is read by Redis 7.4.
 
 mod checksum;
 mod lzf;

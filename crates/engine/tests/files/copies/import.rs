@@ -435,9 +435,9 @@ fn no_group_of_edits_in_the_manifest_adds_the_imported_family() {
 }
 
 /// A tombstone that reaches beyond its table counts up to the table's bound, so tables of one level
-/// that have one tombstone lie side by side, and entries of older levels beyond the bounds are seen.
-/// Without bounds in the metadata such tables overlap, as RocksDB finds too, and nothing is left of
-/// the import.
+/// that have one tombstone lie side by side, and entries of older levels beyond the bounds are
+/// seen. Without bounds in the metadata such tables overlap, as RocksDB finds too, and nothing is
+/// left of the import.
 #[test]
 fn tombstones_of_imported_tables_end_at_the_bounds_that_were_exported() {
     let (env, files) = memory();

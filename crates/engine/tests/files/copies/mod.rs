@@ -91,9 +91,9 @@ fn internal(user_key: &[u8], trailer: u64) -> Vec<u8> {
     internal
 }
 
-/// Exports three tables as RocksDB's compactions write them: both tables of L1 have the tombstone of
-/// all keys from `b` on, which their bounds cut at `d` and `k`. L2 has `m`, older than the tombstone
-/// and right of both bounds, as if a compaction had taken the tombstone's rest with it.
+/// Exports three tables as RocksDB's compactions write them: both tables of L1 have the tombstone
+/// of all keys from `b` on, which their bounds cut at `d` and `k`. L2 has `m`, older than the
+/// tombstone and right of both bounds, as if a compaction had taken the tombstone's rest with it.
 pub(crate) fn export_of_cut_tombstones(db: &Db, directory: &str) -> ExportImportFilesMetaData {
     let flush = || db.flush(&FlushOptions::default()).unwrap();
     let family = db.default_column_family();
