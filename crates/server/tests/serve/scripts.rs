@@ -46,7 +46,7 @@ fn replies_are_converted() {
         ("return redis.call('get', 'k')", "\"0.10000000000000001\""),
         ("return redis.pcall('get').err", "\"ERR Wrong number of args calling Redis command from script\""),
         ("return redis.sha1hex('')", "\"da39a3ee5e6b4b0d3255bfef95601890afd80709\""),
-        ("return redis.REDIS_VERSION", "\"7.2.4\""),
+        ("return redis.REDIS_VERSION", "\"7.4.2\""),
         (
             "redis.setresp(3); redis.call('hset', 'h', 'f', 'v'); return redis.call('hgetall', 'h').map.f",
             "\"v\"",
