@@ -135,6 +135,7 @@ pub mod options {
         NamedCollectors, Object, OptionEntry, OptionError, OptionErrorKind, OptionInfo, OptionSet,
         OptionValue, PinningTier, PrepopulateBlobCache, PrepopulateBlockCache, ReadOptions, ReadTier,
         Section, TableFactory, TableFilterFn, UniversalOptions, Unprinted, ValueError, WalRecoveryMode,
+        WithoutText,
     };
     pub use karst_format::options::file::{
         NamedColumnFamily, OptionsFile, UnknownOption, UnknownOptions, latest_options_file,

@@ -12,7 +12,7 @@ use crate::compaction_filter::{
 };
 use crate::error::{Error, Named, Result};
 use crate::merge_operator::{self, MergeOperator};
-use crate::options::{ColumnFamilyOptions, NamedCollectors};
+use crate::options::{ColumnFamilyOptions, CompactionStyle, NamedCollectors};
 use crate::sst_partitioner::{self, SstPartitionerFactory};
 use crate::table_properties_collector::TablePropertiesCollectorFactory;
 use crate::ttl::{self, TimeToLive};
@@ -148,6 +148,9 @@ impl FamilyConfig {
                 options.table_factory.name
             )));
         }
+        // Compat: RocksDB has as many levels as the compaction style needs, too.
+        let fewest_levels = if options.compaction_style == CompactionStyle::Level { 2 } else { 1 };
+        options.num_levels = options.num_levels.max(fewest_levels);
         let prefix_extractor = instances.prefix_extractor_for(&options);
         let comparator = match instances.comparator {
             // Rebuilds the comparator because a caller may name the variant without knowing of the

@@ -23,6 +23,7 @@ pub use karst_format::options::nested::{
 pub use karst_format::options::{
     Assigned, BlockBasedTableOptions, ColumnFamilyOptions, DbOptions, Object, OptionEntry, OptionError,
     OptionErrorKind, OptionInfo, OptionSet, OptionValue, Section, TableFactory, Unprinted, ValueError,
+    WithoutText,
 };
 pub use read::{ReadOptions, ReadTier, TableFilterFn};
 

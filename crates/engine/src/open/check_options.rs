@@ -184,12 +184,6 @@ pub(super) fn given(
 pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Result<()> {
     let (name, options) = (Named(&config.name), &config.options);
     let refused = |what: &str| Err(Error::invalid_argument(format!("column family {name:?}: option {what}")));
-    if options.num_levels < 1 {
-        return refused("num_levels: must be at least 1");
-    }
-    if options.max_write_buffer_number < 1 {
-        return refused("max_write_buffer_number: must be at least 1");
-    }
     if !Protection::SUPPORTED.contains(&options.memtable_protection_bytes_per_key) {
         return refused("memtable_protection_bytes_per_key: must be 0, 1, 2, 4 or 8");
     }
@@ -198,9 +192,6 @@ pub(super) fn column_family(database: &DbOptions, config: &FamilyConfig) -> Resu
     }
     if database.unordered_write && options.max_successive_merges > 0 {
         return refused("max_successive_merges: does not go with unordered_write");
-    }
-    if options.level0_slowdown_writes_trigger > options.level0_stop_writes_trigger {
-        return refused("level0_slowdown_writes_trigger: above level0_stop_writes_trigger");
     }
     if let Some(filter) = config.compaction_filter.as_ref().filter(|filter| !filter.ignore_snapshots()) {
         let name = filter.name();

@@ -101,6 +101,13 @@ const RULES: &[Rule] = &[
     },
     Rule {
         wrong: |options| {
+            let size = options.tables().block_size;
+            when(u32::try_from(size).is_err(), "block_size: must be below 4 GiB")
+        },
+        mend: |family| family.table_factory.block_based.block_size = u64::from(u32::MAX),
+    },
+    Rule {
+        wrong: |options| {
             let size = options.tables().super_block_alignment_size;
             let fits = size == 0 || (size.is_power_of_two() && u32::try_from(size).is_ok());
             when(!fits, "super_block_alignment_size: must be 0 or a power of two below 4 GiB")
@@ -433,6 +440,7 @@ mod tests {
                 "compression=kNoCompression;block_based_table_factory={block_align=true;block_size=5000}",
                 "block_size",
             ),
+            ("table_factory.block_size=4G", "block_size"),
             ("table_factory.super_block_alignment_size=3", "super_block_alignment_size"),
             (
                 "table_factory.super_block_alignment_space_overhead_ratio=3",

@@ -2,7 +2,10 @@
 //! and the directory stays unchanged.
 
 use karst_engine::format::{Comparator, UserComparator};
-use karst_engine::{BulkLoader, Db, ErrorKind, Options, ReadOptions, WriteBatch, WriteOptions};
+use karst_engine::{
+    BulkLoader, CompactRangeOptions, Db, ErrorKind, FlushOptions, Options, ReadOptions, WriteBatch,
+    WriteOptions,
+};
 use karst_testkit::rocksdb_tools::{db_bench, ldb};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -227,7 +230,7 @@ fn options_of_the_caller() {
     assert!(error.to_string().contains("max_open_files") && error.to_string().contains("many"), "{error}");
     assert!(
         Options::new()
-            .set_all("block_size=4096;num_levels=0")
+            .set_all("block_size=4096;num_levels=257")
             .unwrap_err()
             .to_string()
             .contains("num_levels")
@@ -392,4 +395,40 @@ fn a_family_that_disallows_writes_takes_none() {
     let db = open(true).unwrap();
     assert_eq!(read(&db).unwrap().as_deref(), Some(&b"value"[..]));
     refused(db.put_cf(&WriteOptions::new(), &db.column_family("filled").unwrap(), "logged", "other"));
+}
+
+/// Values that RocksDB takes for the nearest sensible ones, instead of refusing them, open a
+/// database that can be written, flushed, compacted, read and opened again.
+#[test]
+fn values_that_rocksdb_makes_good_are_made_good() {
+    for text in [
+        "block_based_table_factory={}",
+        "block_based_table_factory={ }",
+        "block_based_table_factory={block_restart_interval=0;index_block_restart_interval=-3}",
+        "block_based_table_factory={block_size=0;block_size_deviation=101;metadata_block_size=0}",
+        "block_based_table_factory={block_size_deviation=-1;index_type=kTwoLevelIndexSearch;metadata_block_size=0}",
+        "level0_slowdown_writes_trigger=50;level0_stop_writes_trigger=40",
+        "level0_file_num_compaction_trigger=9;level0_slowdown_writes_trigger=3;level0_stop_writes_trigger=-1",
+        "num_levels=0",
+        "num_levels=-1;compaction_style=kCompactionStyleUniversal",
+        "max_write_buffer_number=-1",
+        "min_write_buffer_number_to_merge=-1",
+        "write_buffer_size={64K}",
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::new().set_all(&format!("create_if_missing=true;{text}"));
+        let options = options.unwrap_or_else(|e| panic!("{text}: {e}"));
+        for round in 0..3 {
+            let db = Db::open(directory.path(), &options).unwrap_or_else(|e| panic!("{text}: {e}"));
+            for number in 0..200 {
+                db.put(format!("{number:03}"), format!("{round}")).unwrap();
+            }
+            db.flush(&FlushOptions::default()).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let whole = CompactRangeOptions::default();
+            db.compact_range(&whole, None, None).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let found = (0..200).filter(|number| db.get(format!("{number:03}")).unwrap().is_some()).count();
+            assert_eq!(found, 200, "{text}");
+            db.close().unwrap();
+        }
+    }
 }

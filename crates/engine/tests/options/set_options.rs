@@ -114,7 +114,7 @@ fn what_cannot_change_is_named_and_nothing_has_changed() {
         ("write_buffer_size", "x", "write_buffer_size"),
         ("max_background_jobs", "3", "max_background_jobs"),
         ("prefix_extractor", "fixed:3", "prefix_extractor"),
-        ("max_write_buffer_number", "0", "max_write_buffer_number"),
+        ("max_write_buffer_number", "x", "max_write_buffer_number"),
         ("block_based_table_factory", "{filter_policy=bloomfilter:10}", "filter_policy"),
     ];
     for (name, value, named) in of_family {

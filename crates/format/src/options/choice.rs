@@ -2,6 +2,7 @@
 //!
 //! Each choice has RocksDB's number, so that a caller can convert it to the type that implements it
 //! (`CompressionType`, `ChecksumType`, ...).
+use super::text::strip_layer;
 use super::value::{OptionValue, ValueError};
 
 /// Declares a choice: its variants with RocksDB's numbers and names, and optional further names of
@@ -40,7 +41,7 @@ macro_rules! choices {
             const KIND: &'static str = stringify!($name);
 
             fn assign(&mut self, text: &str) -> Result<(), ValueError> {
-                match $name::from_name(text.trim()) {
+                match $name::from_name(strip_layer(text.trim())) {
                     Some(choice) => *self = choice,
                     None => {
                         let names = [$($text),*].join(", ");

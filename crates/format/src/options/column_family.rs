@@ -6,7 +6,7 @@ use super::choice::{
 };
 use super::nested::{CompressionOptions, FifoOptions, UniversalOptions};
 use super::text;
-use super::value::{Cache, Object, OptionValue, Unprinted, ValueError, Verbatim};
+use super::value::{Cache, Object, OptionValue, ValueError, Verbatim, WithoutText};
 
 /// Compat: RocksDB's default is Snappy in builds that have it, and none otherwise.
 const DEFAULT_COMPRESSION: Compression =
@@ -32,7 +32,7 @@ option_table! {
         sample_for_compression: u64 = 0, mutable, honoured, "Sample one block in this many for compressibility; 0 for none";
         prefix_extractor: Object = Object::NONE, mutable, honoured, "Function that returns the prefix of a key";
         table_factory: TableFactory = TableFactory::default(), mutable, honoured, "Format of tables";
-        num_levels: i32 = 7, fixed, honoured, "Number of levels of the tree", in 1..=256;
+        num_levels: i32 = 7, fixed, honoured, "Number of levels of the tree; fewer than the compaction style needs are as many as it needs", in i32::MIN..=256;
         level0_file_num_compaction_trigger: i32 = 4, mutable, honoured, "Number of L0 files that starts a compaction";
         level0_slowdown_writes_trigger: i32 = 20, mutable, honoured, "Number of L0 files that delays writes";
         level0_stop_writes_trigger: i32 = 36, mutable, honoured, "Number of L0 files that stops writes";
@@ -105,7 +105,7 @@ option_table! {
         prepopulate_blob_cache: PrepopulateBlobCache = PrepopulateBlobCache::Disable, mutable, honoured, "Put blobs into the cache as they are written";
         enable_blob_direct_write: bool = false, fixed, kept, "Store values in blob files when they are written instead of on flush";
         blob_direct_write_partitions: u32 = 1, fixed, kept, "Number of blob files open for enable_blob_direct_write";
-        blob_direct_write_partition_strategy: Unprinted = Unprinted::default(), fixed, kept, "Function that assigns values to the blob files of enable_blob_direct_write";
+        blob_direct_write_partition_strategy: WithoutText = WithoutText, fixed, kept, "Function that assigns values to the blob files of enable_blob_direct_write";
         persist_user_defined_timestamps: bool = true, fixed, kept, "Keep user-defined timestamps in tables";
         cf_allow_ingest_behind: bool = false, fixed, honoured, "Keep the last level free for files that are ingested behind";
     }
@@ -156,9 +156,13 @@ impl Default for TableFactory {
 impl OptionValue for TableFactory {
     const KIND: &'static str = "table factory";
 
-    /// Takes a name, or properties: the name as `id` and options of block-based tables.
+    /// Takes a name, or properties: the name as `id` and options of block-based tables. Nothing
+    /// between braces changes nothing.
     fn assign(&mut self, value: &str) -> Result<(), ValueError> {
         let properties = text::strip_braces(value);
+        if properties.is_empty() {
+            return Ok(());
+        }
         if !properties.contains('=') {
             properties.clone_into(&mut self.name);
             return Ok(());

@@ -15,7 +15,7 @@ option_table! {
         track_and_verify_wals: bool = false, fixed, honoured, "Record in each log its predecessor, and check it on opening";
         verify_sst_unique_id_in_manifest: bool = true, fixed, honoured, "Check a table's unique id against the MANIFEST when it is opened";
         env: Unprinted = Unprinted::default(), fixed, kept, "Object through which files, clock and threads are reached";
-        rate_limiter_bytes_per_sec: Unprinted = Unprinted::default(), fixed, kept, "Limit in bytes per second on writes of flushes and compactions";
+        rate_limiter_bytes_per_sec: Unprinted<u64> = Unprinted(0), fixed, kept, "Limit in bytes per second on writes of flushes and compactions";
         statistics: Unprinted = Unprinted::default(), fixed, kept, "Object that collects tickers and histograms";
         info_log_level: InfoLogLevel = InfoLogLevel::Info, fixed, honoured, "Lowest level of messages written to the info log";
         max_open_files: i32 = -1, mutable, honoured, "Maximum number of tables kept open; -1 for all", in -1..=i32::MAX;

@@ -117,6 +117,7 @@ impl OptionsFile {
             section: Part::Outside,
             title: String::new(),
             seen: HashSet::new(),
+            named: HashSet::new(),
             families: HashMap::new(),
         };
         parser.file.rocksdb_version = [0; 3];
@@ -252,6 +253,8 @@ struct Parser {
     title: String,
     /// The titles seen so far.
     seen: HashSet<String>,
+    /// The options of `section` so far.
+    named: HashSet<String>,
     /// Index of each family in `file.column_families`, by name.
     families: HashMap<String, usize>,
 }
@@ -271,6 +274,10 @@ impl Parser {
         let (name, value) = (name.trim(), value.trim());
         if name.is_empty() {
             return Err(syntax("a value has no name").within(&*self.title, number));
+        }
+        // Compat: of several values of one name the first counts, unlike in option strings.
+        if !self.named.insert(name.to_owned()) {
+            return Ok(());
         }
         self.set(name, value, number).map_err(|error| error.within(&*self.title, number))
     }
@@ -297,6 +304,7 @@ impl Parser {
         };
         title.clone_into(&mut self.title);
         self.seen.insert(title.to_owned());
+        self.named.clear();
         Ok(())
     }
 

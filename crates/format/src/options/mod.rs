@@ -41,7 +41,7 @@ pub use file::{NamedColumnFamily, OptionsFile, UnknownOptions, changed_head, cha
 pub use info::{OptionInfo, Section};
 pub use nearest::{did_you_mean, nearest};
 pub use table::{Assigned, OptionEntry, OptionSet};
-pub use value::{Cache, Object, OptionValue, Unprinted, ValueError, Verbatim};
+pub use value::{Cache, Object, OptionValue, Unprinted, ValueError, Verbatim, WithoutText};
 
 #[cfg(test)]
 mod tests;

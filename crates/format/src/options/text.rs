@@ -5,12 +5,15 @@
 //! interpreted. Braces around a whole option string are removed. Nested values are split by the
 //! caller, one level a call, so their depth costs no stack.
 use super::error::{OptionError, OptionErrorKind};
+use std::collections::HashSet;
 
 fn syntax(what: impl Into<String>) -> OptionError {
     OptionError::new(OptionErrorKind::Syntax, "", what)
 }
 
 /// Splits an option string into names and values. Values keep their braces.
+///
+/// Compat: of several values of one name the last counts, and the others are not interpreted.
 ///
 /// # Errors
 /// If a pair has no `=`, no name, or braces that do not match.
@@ -31,6 +34,9 @@ pub fn split(options: &str) -> Result<Vec<(&str, &str)>, OptionError> {
         pairs.push((name, value));
         rest = behind.trim_start();
     }
+    let mut later = HashSet::new();
+    let mut counts: Vec<bool> = pairs.iter().rev().map(|(name, _)| later.insert(*name)).collect();
+    pairs.retain(|_| counts.pop() == Some(true));
     Ok(pairs)
 }
 
@@ -74,16 +80,23 @@ fn matching_brace(text: &str) -> Option<usize> {
     None
 }
 
+/// Removes one pair of braces that encloses the whole text, if any.
+pub fn strip_layer(text: &str) -> &str {
+    let inside = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+    inside.filter(|_| matching_brace(text) == Some(text.len() - 1)).unwrap_or(text)
+}
+
 /// Removes the braces that enclose the whole text, if any.
 pub fn strip_braces(text: &str) -> &str {
     // Limited because each layer costs a walk over the text, and real texts do not nest deeper.
     const MOST_LAYERS: usize = 8;
     let mut text = text.trim();
     for _ in 0..MOST_LAYERS {
-        if !text.starts_with('{') || matching_brace(text) != Some(text.len() - 1) {
+        let inside = strip_layer(text);
+        if inside.len() == text.len() {
             break;
         }
-        text = text[1..text.len() - 1].trim();
+        text = inside.trim();
     }
     text
 }

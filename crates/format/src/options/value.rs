@@ -77,7 +77,7 @@ fn split_suffix(text: &str) -> (&str, u32) {
 }
 
 fn parse_integer(text: &str, kind: &str) -> Result<i128, ValueError> {
-    let (digits, shift) = split_suffix(text.trim());
+    let (digits, shift) = split_suffix(text::strip_layer(text).trim());
     let wrong = || ValueError::new(format!("{text:?} is no {kind}"));
     let number: i128 = digits.parse().map_err(|_| wrong())?;
     number.checked_mul(1 << shift).ok_or_else(wrong)
@@ -109,7 +109,7 @@ impl OptionValue for bool {
     const KIND: &'static str = "bool";
 
     fn assign(&mut self, text: &str) -> Result<(), ValueError> {
-        *self = match text.trim() {
+        *self = match text::strip_layer(text.trim()) {
             "true" | "1" => true,
             "false" | "0" => false,
             _ => return Err(ValueError::new(format!("{text:?} is neither true nor false"))),
@@ -126,7 +126,7 @@ impl OptionValue for f64 {
     const KIND: &'static str = "double";
 
     fn assign(&mut self, text: &str) -> Result<(), ValueError> {
-        match text.trim().parse::<f64>() {
+        match text::strip_layer(text).trim().parse::<f64>() {
             Ok(number) if number.is_finite() => *self = number,
             _ => return Err(ValueError::new(format!("{text:?} is no number"))),
         }
@@ -143,7 +143,7 @@ impl OptionValue for String {
     const KIND: &'static str = "string";
 
     fn assign(&mut self, value: &str) -> Result<(), ValueError> {
-        *self = text::unescape(value);
+        *self = text::unescape(text::strip_layer(value));
         Ok(())
     }
 
@@ -245,13 +245,13 @@ impl OptionValue for Object {
     }
 }
 
-/// An object that lives outside of the database (a cache, an environment, a rate limiter): it can
-/// be set by text but is never written to an OPTIONS file.
+/// An object that lives outside of the database (an environment, a rate limiter): it can be set by
+/// text, its own or that of what it is made of, but is never written to an OPTIONS file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unprinted(pub Object);
+pub struct Unprinted<T = Object>(pub T);
 
-impl OptionValue for Unprinted {
-    const KIND: &'static str = "object";
+impl<T: OptionValue> OptionValue for Unprinted<T> {
+    const KIND: &'static str = T::KIND;
     const PRINTED: bool = false;
 
     fn assign(&mut self, text: &str) -> Result<(), ValueError> {
@@ -260,6 +260,23 @@ impl OptionValue for Unprinted {
 
     fn print(&self) -> String {
         self.0.print()
+    }
+}
+
+/// An object that RocksDB neither makes of text nor prints: each text is an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WithoutText;
+
+impl OptionValue for WithoutText {
+    const KIND: &'static str = "object without text";
+    const PRINTED: bool = false;
+
+    fn assign(&mut self, text: &str) -> Result<(), ValueError> {
+        Err(ValueError::new(format!("{text:?} describes none: the object cannot be set by text")))
+    }
+
+    fn print(&self) -> String {
+        String::new()
     }
 }
 

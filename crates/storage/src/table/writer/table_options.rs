@@ -148,10 +148,14 @@ pub fn table_options(
     let index_type = index_type(tables.index_type.number())?;
     Ok(TableOptions {
         comparator: config.comparator.clone(),
-        block_bytes: bytes("block_size", tables.block_size)?,
-        block_size_deviation_percent: usize::try_from(tables.block_size_deviation).unwrap_or(0),
-        restart_interval: usize::try_from(tables.block_restart_interval).unwrap_or(1),
-        index_restart_interval: usize::try_from(tables.index_block_restart_interval).unwrap_or(1),
+        // Compat: RocksDB takes these for the nearest sensible ones too.
+        block_bytes: bytes("block_size", tables.block_size.max(1))?,
+        block_size_deviation_percent: match tables.block_size_deviation {
+            percent @ 0..=100 => percent as usize,
+            _ => 0,
+        },
+        restart_interval: usize::try_from(tables.block_restart_interval.max(1)).unwrap_or(1),
+        index_restart_interval: usize::try_from(tables.index_block_restart_interval.max(1)).unwrap_or(1),
         share_prefixes: tables.use_delta_encoding,
         align_blocks: tables.block_align,
         super_block_bytes: tables.super_block_alignment_size,
@@ -180,7 +184,7 @@ pub fn table_options(
             Shortening::ShortenSeparatorsAndSuccessor => IndexShortening::ShortenSeparatorsAndSuccessor,
         },
         delta_encode_handles: !tables.block_align,
-        metadata_block_bytes: bytes("metadata_block_size", tables.metadata_block_size)?,
+        metadata_block_bytes: bytes("metadata_block_size", tables.metadata_block_size.max(1))?,
         data_block_hash_ratio: match tables.data_block_index_type {
             DataBlockIndexType::BinarySearch => None,
             // Not supported, because a lookup key has another timestamp than the entry, and so
