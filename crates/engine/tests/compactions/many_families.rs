@@ -146,11 +146,11 @@ fn several_are_created_at_once() {
     }
     // An existing name, a repeated name and a family with impossible options: the call creates no
     // family.
-    let bad = options(&env).column_family("e", |options| options.max_write_buffer_number = 0);
+    let bad = options(&env).column_family("e", |options| options.memtable_protection_bytes_per_key = 3);
     for (names, options, said) in [
         (&["d", "a"][..], &own, "already exists: \"a\""),
         (&["d", "d"], &own, "already exists: \"d\""),
-        (&["d", "e"], &bad, "max_write_buffer_number"),
+        (&["d", "e"], &bad, "memtable_protection_bytes_per_key"),
     ] {
         let error = db.create_column_families(names, options).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");

@@ -215,7 +215,10 @@ fn families_that_options_name_are_made_where_they_are_missing() {
     let levels_of =
         |db: &Db, family: &str| db.get_options(&db.column_family(family).unwrap()).unwrap().num_levels;
     // A database is created with all families or not at all.
-    let error = Db::open("/db", &missing.clone().column_family("more", |family| family.num_levels = 0));
+    let error = Db::open(
+        "/db",
+        &missing.clone().column_family("more", |family| family.memtable_protection_bytes_per_key = 3),
+    );
     assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert!(!env.fs().exists(Path::new("/db/CURRENT")).unwrap());
     let db = Db::open("/db", &missing).unwrap();
@@ -341,8 +344,8 @@ fn what_cannot_be_opened_is_left_as_it_was() {
     let contradictory = create().db(|db| db.unordered_write = true).column_families(merging);
     assert!(refused(&contradictory).contains("max_successive_merges"));
     assert!(refused(&create().db(|db| db.error_if_exists = true)).contains("error_if_exists"));
-    let flat = refused(&Options::new().column_families(|cf| cf.num_levels = 0));
-    assert!(flat.contains("num_levels"), "{flat}");
+    let unknown = refused(&Options::new().column_families(|cf| cf.memtable_protection_bytes_per_key = 3));
+    assert!(unknown.contains("memtable_protection_bytes_per_key"), "{unknown}");
     assert!(
         refused(&Options::new().set("comparator", "rocksdb.ReverseBytewiseComparator").unwrap())
             .contains("comparator")
