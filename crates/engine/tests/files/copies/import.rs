@@ -338,6 +338,8 @@ fn whatever_the_metadata_says_an_import_is_right_or_refused_and_uses_up_no_numbe
             names.retain(|name| name.ends_with(".sst"));
             names.len()
         };
+        // The compaction's inputs are removed in the background.
+        eventually(metadata.files.len(), tables);
         for round in 0..60 {
             let mut spoiled = metadata.clone();
             let mut is_checked = true;
