@@ -427,7 +427,16 @@ mod tests {
         users.change(b"me", || Rights::new(false), on).unwrap();
         let user = users.authenticate(b"me", b"2").unwrap();
         assert!(users.authenticate(b"me", b"3").is_none() && !user.is_unrestricted());
-        users.change(b"me", || Rights::new(false), |rights| Ok::<_, ()>(*rights = Rights::all())).unwrap();
+        users
+            .change(
+                b"me",
+                || Rights::new(false),
+                |rights| {
+                    *rights = Rights::all();
+                    Ok::<_, ()>(())
+                },
+            )
+            .unwrap();
         assert!(user.is_unrestricted());
         assert!(users.authenticate(b"me", &[b'x'; PASSWORD_AT_MOST]).is_some());
         assert!(users.authenticate(b"me", &[b'x'; PASSWORD_AT_MOST + 1]).is_none());
@@ -451,7 +460,10 @@ mod tests {
         users.replace(BTreeMap::new());
         assert!(users.authenticate(b"default", b"x").is_none() && !a.is_unrestricted());
         assert!(users.authenticate(b"default", b"y").is_some() && users.is_default_required());
-        let add = |rights: &mut Rights| Ok::<_, ()>(rights.passwords.push(password_hash(b"z")));
+        let add = |rights: &mut Rights| {
+            rights.passwords.push(password_hash(b"z"));
+            Ok::<_, ()>(())
+        };
         users.change(b"default", Rights::all, add).unwrap();
         assert!(!users.is_default_required());
     }

@@ -150,9 +150,8 @@ async fn live(env: Env, seed: u64, history: Rc<History>, is_check: bool) {
         tasks.spawn(async move {
             // A new clock for each life.
             let found = loop {
-                match offset(&env, address).await {
-                    Ok(found) => break found,
-                    Err(Gone) => {}
+                if let Ok(found) = offset(&env, address).await {
+                    break found;
                 }
             };
             history.offset.set(found);

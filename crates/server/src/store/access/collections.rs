@@ -247,7 +247,7 @@ impl Access {
     ) -> Result<u64, Wrong> {
         debug_assert_ne!(kind, Kind::SortedSet, "its index would not follow");
         let before = expect(self.live_to_write(key).await?, kind)?.map(|record| record.head);
-        let (names, values): (Vec<Vec<u8>>, Vec<(&[u8], Lifetime)>) =
+        let (names, values): (Vec<_>, Vec<(&[u8], Lifetime)>) =
             elements.map(|(name, value, lifetime)| (name.to_vec(), (value, lifetime))).unzip();
         if names.is_empty() {
             return Ok(0);
