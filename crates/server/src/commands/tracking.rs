@@ -11,9 +11,9 @@ use crate::wrong::Wrong;
 use std::sync::Arc;
 
 /// Returns true if the keys of a command that begins are to be noted. CLIENT CACHING ends with it,
-/// or with the transaction that it begins or is in.
+/// or with the transaction that it begins or is in. Of a script those of its commands are noted.
 pub(super) fn notes(spec: &Spec, session: &Session) -> bool {
-    let notes = spec.flags.has(Flags::READONLY) && session.is_tracking();
+    let notes = spec.flags.has(Flags::READONLY) && !spec.runs_script() && session.is_tracking();
     if !matches!(spec.id, Id::Client | Id::Multi | Id::Exec) && !session.is_in_exec() {
         session.caching.set(false);
     }

@@ -111,6 +111,7 @@ impl Connection<'_> {
                 return if server.is_stopping() { Ok(()) } else { Err(Over) };
             }
             self.keep_early()?;
+            client.note_paused(true);
             let late = pin!(sleep(server.env(), paused.until.saturating_sub(server.env().now())));
             let ended = pin!(server.pause().ended());
             let told = pin!(client.end.rung_or(|| client.mailbox.has_mail()));
@@ -122,6 +123,7 @@ impl Connection<'_> {
                 Either::Left(_) | Either::Right((Either::Right(_), _)) => {}
             }
         }
+        client.note_paused(false);
         Ok(())
     }
 

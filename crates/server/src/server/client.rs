@@ -45,6 +45,8 @@ pub(crate) struct Client {
     input: AtomicU64,
     is_resp3: AtomicBool,
     is_monitor: AtomicBool,
+    /// Its commands wait for the end of CLIENT PAUSE.
+    is_paused: AtomicBool,
     /// Its connection waits for its next command.
     is_receiving: AtomicBool,
     /// True once its connection is to be closed behind its replies.
@@ -126,6 +128,7 @@ impl Client {
             input: AtomicU64::new(0),
             is_resp3: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
+            is_paused: AtomicBool::new(false),
             is_receiving: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
             tracking: AtomicU8::new(0),
@@ -320,6 +323,16 @@ impl Client {
             true => names.library_version = text,
             false => names.library = text,
         }
+    }
+
+    /// Notes whether its commands wait for the end of a pause.
+    pub(crate) fn note_paused(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Ordering::Relaxed);
+    }
+
+    /// True while its commands wait for the end of a pause.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused.load(Ordering::Relaxed)
     }
 
     /// Time since it connected.

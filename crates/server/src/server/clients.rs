@@ -91,9 +91,9 @@ impl Clients {
         self.list.lock().get(&id).filter(|client| !client.is_leaving()).cloned()
     }
 
-    /// Number of clients whose commands wait.
+    /// Number of clients whose commands wait, also for the end of a pause.
     pub(crate) fn blocked(&self) -> usize {
-        self.list.lock().values().filter(|client| client.is_blocked()).count()
+        self.list.lock().values().filter(|client| client.is_blocked() || client.is_paused()).count()
     }
 
     /// Has a client see the commands of all.
