@@ -38,8 +38,8 @@ const HELP: &str = "karst-judge COMMAND
                     [--kills N] [--seed S] [--folder DIR]
   lockstep ...      the same random operations on both, every answer compared, directories swapped at each reopening;
                     [--ops N] [--seed S] [--folder DIR]; of one seed [--until N] [--with KIND] [--without KIND] [--set OPTION=VALUE]
-  lockstep fifo|timestamps ...
-                    FIFO compaction of files of many ages; families with timestamps;
+  lockstep fifo|options|timestamps ...
+                    FIFO compaction of files of many ages; option strings; families with timestamps;
                     [--ops N] [--seed S] [--folder DIR]
   bench ...         the side-by-side benchmark; `bench --help` lists its options";
 

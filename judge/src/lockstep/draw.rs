@@ -417,11 +417,11 @@ impl Draw {
         }
         let nature = family.nature.clone();
         let choice = nature.options(&mut self.random, (limits.database, limits.policy), tally);
-        let (export, swapped) = (self.number(), self.random.one_in(2));
+        let (export, of_rocksdb) = (self.number(), self.random.one_in(2));
         let (name, options) = (format!("family{export}"), choice.text());
         self.created = Some((name.clone(), nature, choice));
         let number = state.families.len();
-        self.queue.push_back(Op::Import { export, source, number, name, options, swapped });
+        self.queue.push_back(Op::Import { export, source, number, name, options, of_rocksdb });
         Some(Op::Export { family: source, number: export })
     }
 

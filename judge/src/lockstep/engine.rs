@@ -298,14 +298,14 @@ pub(super) enum Op {
         family: usize,
         number: usize,
     },
-    /// Imports an export of `source` as a new family; with `swapped` the other engine's export.
+    /// Imports an export of `source` as a new family: RocksDB's export, or KarstDB's.
     Import {
         export: usize,
         source: usize,
         number: usize,
         name: String,
         options: String,
-        swapped: bool,
+        of_rocksdb: bool,
     },
     /// Writes a file of ascending entries outside of the database.
     WriteFile {

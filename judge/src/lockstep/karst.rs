@@ -278,8 +278,8 @@ impl Karst {
                 let family = &self.families[family];
                 transfer::export_karst(&self.db, family, &self.directories[0], *number).map(|()| Answer::Done)
             }
-            Op::Import { export, number, name, options, swapped, .. } => {
-                let from = &self.directories[usize::from(*swapped)];
+            Op::Import { export, number, name, options, of_rocksdb, .. } => {
+                let from = &self.directories[usize::from(*of_rocksdb)];
                 let family = transfer::import_karst(&self.db, (name, options), from, *export)?;
                 self.families.insert(*number, family);
                 Ok(Answer::Done)

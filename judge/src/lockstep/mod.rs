@@ -15,6 +15,7 @@ mod life;
 mod options;
 mod rocks;
 mod state;
+mod texts;
 mod transfer;
 mod walks;
 
@@ -28,8 +29,7 @@ const OPERATIONS: u64 = 1_000_000;
 ///
 /// - `open_secondary`: RocksDB 11.8's secondary may read a log for ever (`FragmentBufferedReader`,
 ///   seed 1).
-/// - `import`: KarstDB refuses tables as overlapping whose range tombstones reach beyond their last
-///   keys, if the metadata has no internal keys; RocksDB takes them (seed 881001, operation 4704).
+/// - `import`: a manual flush of RocksDB 11.8 never ended once (seed 950001).
 const ASKED_FOR: [&str; 2] = ["open_secondary", "import"];
 
 /// The name of one of the [`walks`] and its arguments; or those of the main walk: `--ops N`,

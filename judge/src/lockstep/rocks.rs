@@ -611,8 +611,8 @@ impl Rocks {
                     let (family, own) = (self.families[family], &self.directories[1]);
                     done(transfer::export_rocks(self.db, family, own, *number))
                 }
-                Op::Import { export, number, name, options, swapped, .. } => {
-                    let from = &self.directories[usize::from(!*swapped)];
+                Op::Import { export, number, name, options, of_rocksdb, .. } => {
+                    let from = &self.directories[usize::from(*of_rocksdb)];
                     let family = transfer::import_rocks(self.db, (name, options), from, *export)?;
                     self.families.insert(*number, family);
                     Ok(Answer::Done)

@@ -1,8 +1,9 @@
 //! Export and import of column families in lockstep: each engine exports the tables of a family,
-//! and imports its own export or the other's as a new family.
+//! and both import one of the two exports as a new family.
 //!
-//! A list beside an exported directory has the tables' names, levels and sequence numbers, which is
-//! the metadata that both engines can take.
+//! A list beside an exported directory has the tables' names, levels, sequence numbers and bounds,
+//! which both engines take. Without bounds neither can import a level whose tables have one range
+//! tombstone, as RocksDB's compactions write them.
 
 use super::engine::{Failure, Outcome};
 use super::follow::path_text;
@@ -21,8 +22,36 @@ use std::path::{Path, PathBuf};
 struct Table {
     name: String,
     level: u32,
-    smallest: u64,
-    largest: u64,
+    seqs: [u64; 2],
+    /// The smallest and the largest internal key.
+    bounds: [Vec<u8>; 2],
+}
+
+unsafe extern "C" {
+    fn karst_judge_bound(
+        files: *const ffi::rocksdb_livefiles_t,
+        at: libc::c_int,
+        largest: libc::c_int,
+        length: *mut usize,
+    ) -> *const libc::c_char;
+    fn karst_judge_set_bound(
+        file: *mut ffi::rocksdb_livefile_t,
+        largest: libc::c_int,
+        key: *const libc::c_char,
+        length: usize,
+    );
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let byte = |at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(byte).collect()
 }
 
 /// Directory of an export, beside the database that it comes from.
@@ -37,8 +66,8 @@ fn wrong(error: impl ToString) -> Failure {
 /// Writes the list of an export.
 fn write_list(export: &Path, comparator: &str, tables: &[Table]) -> Outcome<()> {
     let mut lines = format!("{comparator}\n");
-    for Table { name, level, smallest, largest } in tables {
-        let _ = writeln!(lines, "{name} {level} {smallest} {largest}");
+    for Table { name, level, seqs: [low, high], bounds: [smallest, largest] } in tables {
+        let _ = writeln!(lines, "{name} {level} {low} {high} {} {}", hex(smallest), hex(largest));
     }
     std::fs::write(export.with_extension("list"), lines).map_err(wrong)
 }
@@ -53,8 +82,8 @@ fn read_list(export: &Path) -> Outcome<(String, Vec<Table>)> {
         Some(Table {
             name: words.next()?.to_owned(),
             level: words.next()?.parse().ok()?,
-            smallest: words.next()?.parse().ok()?,
-            largest: words.next()?.parse().ok()?,
+            seqs: [words.next()?.parse().ok()?, words.next()?.parse().ok()?],
+            bounds: [unhex(words.next()?)?, unhex(words.next()?)?],
         })
     };
     let tables = lines.map(|line| table(line).ok_or_else(|| wrong(line))).collect::<Outcome<_>>()?;
@@ -72,8 +101,8 @@ pub(super) fn export_karst(db: &Db, family: &ColumnFamily, database: &Path, numb
         .map(|file| Table {
             name: file.name,
             level: file.level,
-            smallest: file.smallest_seq,
-            largest: file.largest_seq,
+            seqs: [file.smallest_seq, file.largest_seq],
+            bounds: [file.smallest, file.largest],
         })
         .collect();
     write_list(&export, &exported.db_comparator_name, &tables)
@@ -88,17 +117,19 @@ pub(super) fn import_karst(
 ) -> Outcome<ColumnFamily> {
     let export = directory(database, number);
     let (db_comparator_name, tables) = read_list(&export)?;
-    let file = |table: Table| ExportedFile {
-        name: table.name,
-        directory: export.clone(),
-        level: table.level,
-        size_bytes: 0,
-        smallest: Vec::new(),
-        largest: Vec::new(),
-        smallest_seq: table.smallest,
-        largest_seq: table.largest,
-        epoch_number: 0,
-        checksum: None,
+    let file = |Table { name, level, seqs: [smallest_seq, largest_seq], bounds: [smallest, largest] }| {
+        ExportedFile {
+            name,
+            directory: export.clone(),
+            level,
+            size_bytes: 0,
+            smallest,
+            largest,
+            smallest_seq,
+            largest_seq,
+            epoch_number: 0,
+            checksum: None,
+        }
     };
     let metadata =
         ExportImportFilesMetaData { db_comparator_name, files: tables.into_iter().map(file).collect() };
@@ -136,8 +167,15 @@ pub(super) unsafe fn export_rocks(
                 .trim_start_matches('/')
                 .to_owned(),
             level: ffi::rocksdb_livefiles_level(files, at).unsigned_abs(),
-            smallest: ffi::rocksdb_livefiles_smallest_seqno(files, at),
-            largest: ffi::rocksdb_livefiles_largest_seqno(files, at),
+            seqs: [
+                ffi::rocksdb_livefiles_smallest_seqno(files, at),
+                ffi::rocksdb_livefiles_largest_seqno(files, at),
+            ],
+            bounds: [0, 1].map(|largest| {
+                let mut length = 0;
+                let key = karst_judge_bound(files, at, largest, &mut length);
+                std::slice::from_raw_parts(key.cast(), length).to_vec()
+            }),
         };
         let tables: Vec<Table> = (0..ffi::rocksdb_livefiles_count(files)).map(table).collect();
         ffi::rocksdb_free(name.cast());
@@ -191,8 +229,11 @@ fn files_of(export: &Path, tables: &[Table]) -> *mut ffi::rocksdb_livefiles_t {
             ffi::rocksdb_livefile_set_name(file, name.as_ptr());
             ffi::rocksdb_livefile_set_directory(file, export.as_ptr());
             ffi::rocksdb_livefile_set_level(file, table.level.cast_signed());
-            ffi::rocksdb_livefile_set_smallest_seqno(file, table.smallest);
-            ffi::rocksdb_livefile_set_largest_seqno(file, table.largest);
+            ffi::rocksdb_livefile_set_smallest_seqno(file, table.seqs[0]);
+            ffi::rocksdb_livefile_set_largest_seqno(file, table.seqs[1]);
+            for (largest, bound) in (0..).zip(&table.bounds) {
+                karst_judge_set_bound(file, largest, bound.as_ptr().cast(), bound.len());
+            }
             ffi::rocksdb_livefiles_add(files, file);
         }
         files

@@ -1,7 +1,7 @@
 //! Walks of their own, each over one part of the engines that the main walk leaves out: a seed is
 //! one database or one set of texts, and a walk continues with the next seed.
 
-use super::fifo;
+use super::{fifo, texts};
 use crate::timestamps;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,7 @@ struct Kind {
 
 const KINDS: &[Kind] = &[
     Kind { name: "fifo", unit: "files", units: 200, walk: fifo::run },
+    Kind { name: "options", unit: "texts", units: 8_000, walk: texts::run },
     Kind { name: "timestamps", unit: "rows", units: 20_000, walk: timestamps::lockstep::run },
 ];
 
