@@ -48,7 +48,7 @@ type Configuration<S> = (S, BTreeSet<usize>);
 /// No order of the calls explains their outputs.
 ///
 /// # Panics
-/// More than [`CONFIGURATIONS`] are possible at a moment.
+/// More than 2^20 configurations are possible at a moment.
 pub fn states_after<S, I, O>(
     initial: HashSet<S>,
     calls: &[Call<I, O>],
