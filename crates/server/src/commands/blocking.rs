@@ -267,7 +267,7 @@ pub(crate) async fn resume(
     let mut call = Call { args, session, access: &mut access, out: &mut *out, server };
     let allowed = match (session.is_unrestricted(), super::find(&args[0])) {
         // Its user may have lost the right to it since it began to wait.
-        (false, Some(spec)) => acl::check(server, session, spec, args).await,
+        (false, Some(spec)) => acl::check(acl::Moment::Sent, server, session, spec, args).await,
         _ => Ok(()),
     };
     let mut done = match allowed {

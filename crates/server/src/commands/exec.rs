@@ -127,7 +127,7 @@ async fn run_all(
         let begun = server.env().now();
         let allowed = match session.is_unrestricted() {
             true => Ok(()),
-            false => acl::check_queued(server, session, spec, args).await,
+            false => acl::check(acl::Moment::Exec, server, session, spec, args).await,
         };
         if allowed.is_ok() && tracking::notes(spec, session) {
             tracking::remember(spec, server, session, args).await;

@@ -218,7 +218,7 @@ pub(crate) async fn execute_writers(
         let Ok(spec) = resolve(args, session) else { continue };
         let allowed = match session.is_unrestricted() {
             true => Ok(()),
-            false => Box::pin(acl::check(server, session, spec, args)).await,
+            false => Box::pin(acl::check(acl::Moment::Sent, server, session, spec, args)).await,
         };
         resolved.push((spec, args, allowed));
     }
@@ -350,7 +350,7 @@ async fn perform(
 async fn allowed(server: &Server, session: &Session, args: &Request) -> Result<&'static Spec, Wrong> {
     let checked = match resolve(args, session) {
         Ok(spec) if session.is_unrestricted() => Ok(spec),
-        Ok(spec) => Box::pin(acl::check(server, session, spec, args)).await.map(|()| spec),
+        Ok(spec) => Box::pin(acl::check(acl::Moment::Sent, server, session, spec, args)).await.map(|()| spec),
         Err(wrong) => Err(wrong),
     };
     checked.inspect_err(|_| {

@@ -71,7 +71,7 @@ async fn subscribe_to(call: &mut Call<'_>, space: Space, word: &[u8]) -> Result<
     // A change of the user's rights since the command was checked has not seen these subscriptions.
     if !call.session.is_unrestricted()
         && let Some(spec) = super::find(&call.args[0])
-        && acl::check(server, call.session, spec, call.args).await.is_err()
+        && acl::check(acl::Moment::Sent, server, call.session, spec, call.args).await.is_err()
     {
         call.session.close();
     }

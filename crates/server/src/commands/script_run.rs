@@ -153,7 +153,8 @@ impl<'a> ScriptRun<'a> {
             };
         }
         if !self.session.is_unrestricted()
-            && let Err(refused) = acl::check_in_script(self.server, &self.session, spec, args).await
+            && let Err(refused) =
+                acl::check(acl::Moment::Script, self.server, &self.session, spec, args).await
         {
             return Ok(Err(refused));
         }

@@ -1,4 +1,4 @@
-//! Whether a user may send a request.
+//! Check of a request against the rights of its user.
 
 use super::super::table::{Flags, Id, Spec};
 use super::super::{QUOTED_AT_MOST, containers, details, numbering, quoted};
@@ -7,7 +7,8 @@ use crate::server::{Denial, Reason, Rights, Scene, Selector, Server, Uses};
 use crate::session::Session;
 use crate::wrong::Wrong;
 
-/// What of a request is refused: the later ones say more of what would have been right.
+/// Refused part of a request, ordered by the progress of the check: the command, its keys, its
+/// channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Refused {
     Command,
@@ -39,55 +40,37 @@ impl Refused {
     }
 }
 
+/// Moment at which a request is checked, which decides the text of its error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Moment {
+    /// A client has sent it, or it goes on after a wait.
+    Sent,
+    /// EXEC runs it.
+    Exec,
+    /// A script calls it.
+    Script,
+}
+
 /// Checks a request of a client whose user is restricted, and notes a refusal for ACL LOG.
 ///
 /// # Errors
-/// The user may not send it.
+/// The user may not send it, or not any more.
 pub(in super::super) async fn check(
+    moment: Moment,
     server: &Server,
     session: &Session,
     spec: &Spec,
     args: &[Vec<u8>],
 ) -> Result<(), Wrong> {
-    match refusal_text(server, session, spec, args).await {
-        Some(text) => Err(Wrong::new(format!("NOPERM {text}"))),
-        None => Ok(()),
-    }
-}
-
-/// Checks a command that a script calls.
-///
-/// # Errors
-/// The user may not run it.
-pub(in super::super) async fn check_in_script(
-    server: &Server,
-    session: &Session,
-    spec: &Spec,
-    args: &[Vec<u8>],
-) -> Result<(), Wrong> {
-    match refusal_text(server, session, spec, args).await {
-        Some(text) => Err(Wrong::err(format_args!("ACL failure in script: {text}"))),
-        None => Ok(()),
-    }
-}
-
-/// Checks a command that EXEC runs.
-///
-/// # Errors
-/// The user may not send it any more.
-pub(in super::super) async fn check_queued(
-    server: &Server,
-    session: &Session,
-    spec: &Spec,
-    args: &[Vec<u8>],
-) -> Result<(), Wrong> {
-    match refusal_text(server, session, spec, args).await {
-        Some(text) => Err(Wrong::new(format!(
+    let Some(text) = refusal_text(server, session, spec, args).await else { return Ok(()) };
+    Err(match moment {
+        Moment::Sent => Wrong::new(format!("NOPERM {text}")),
+        Moment::Exec => Wrong::new(format!(
             "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
              This command is no longer allowed for the following reason: {text}"
-        ))),
-        None => Ok(()),
-    }
+        )),
+        Moment::Script => Wrong::err(format_args!("ACL failure in script: {text}")),
+    })
 }
 
 async fn refusal_text(server: &Server, session: &Session, spec: &Spec, args: &[Vec<u8>]) -> Option<String> {
@@ -119,7 +102,7 @@ pub(in super::super) fn note(server: &Server, session: &Session, reason: Reason,
     server.acl_log().add(denial, server.env().unix_time(), server.settings().acl_log_length());
 }
 
-/// What rights refuse of a request; `None` if they allow it. If several selectors refuse it, the
+/// Returns the part of a request that rights refuse, or `None` if they allow it. If several selectors refuse it, the
 /// one that has come furthest says why.
 pub(super) async fn refused(rights: &Rights, spec: &Spec, args: &[Vec<u8>]) -> Option<Refused> {
     let mut most = Refused::Command;
