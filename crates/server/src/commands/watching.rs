@@ -52,8 +52,8 @@ fn secrets_of_hello(args: &[Vec<u8>]) -> Vec<usize> {
     secret
 }
 
-/// Tells MONITOR, SLOWLOG and the statistics of a command that has run, and began at this monotonic
-/// time of the environment.
+/// Shows a command that has run, and began at this monotonic time of the environment, to MONITOR,
+/// SLOWLOG and the statistics.
 pub(super) fn note<T>(
     spec: &Spec,
     server: &Server,
@@ -62,17 +62,12 @@ pub(super) fn note<T>(
     begun: Duration,
     done: &Result<T, Wrong>,
 ) {
-    // A script was shown before its commands.
-    if !spec.runs_script() {
-        show(spec, server, session, args);
-    }
-    time(spec, server, session, args, begun, 1);
-    if done.is_err() {
-        server.command_stats().of(numbering::of_request(spec, args)).failed.add(1);
-    }
+    let took = note_queued(spec, server, session, args, begun, done);
+    note_if_slow(server, session, args, took);
 }
 
-/// Tells MONITOR and the statistics of a command that EXEC has run. SLOWLOG gets the transaction.
+/// Shows a command that EXEC has run to MONITOR and the statistics; SLOWLOG gets the transaction.
+/// Returns the time that the command took.
 pub(super) fn note_queued<T>(
     spec: &Spec,
     server: &Server,
@@ -80,14 +75,17 @@ pub(super) fn note_queued<T>(
     args: &[Vec<u8>],
     begun: Duration,
     done: &Result<T, Wrong>,
-) {
+) -> Duration {
+    // A script was shown before its commands.
     if !spec.runs_script() {
         show(spec, server, session, args);
     }
-    count(spec, server, args, server.env().now().saturating_sub(begun), 1);
+    let took = server.env().now().saturating_sub(begun);
+    count(spec, server, args, took, 1);
     if done.is_err() {
         server.command_stats().of(numbering::of_request(spec, args)).failed.add(1);
     }
+    took
 }
 
 /// Adds requests of one command, which took this time together, to the statistics and to LATENCY.
@@ -160,6 +158,11 @@ pub(super) fn time(
 ) {
     let took = server.env().now().saturating_sub(begun);
     count(spec, server, args, took, requests);
+    note_if_slow(server, session, args, took);
+}
+
+/// Adds a request to SLOWLOG if it took as long as the setting says.
+fn note_if_slow(server: &Server, session: &Session, args: &[Vec<u8>], took: Duration) {
     let Some(threshold) = server.settings().slower_than() else { return };
     // A request that a transaction has queued has given its arguments away.
     if took < threshold || args.is_empty() || server.settings().slow_log_length() == 0 {
