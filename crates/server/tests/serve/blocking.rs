@@ -1,18 +1,8 @@
 //! Commands that wait for an element.
 
-use crate::client::{Client, Served, encoded};
+use crate::client::{Served, encoded};
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
-
-/// Waits until `count` clients wait.
-fn blocked(client: &mut Client, count: usize) {
-    let field = format!("\r\nblocked_clients:{count}\r\n");
-    while !client.line("INFO clients").text().contains(&field) {}
-}
-
-fn send(client: &mut Client, line: &str) {
-    client.send_command(&line.split(' ').collect::<Vec<_>>());
-}
 
 #[test]
 fn an_element_that_is_there_is_taken_at_once() {
@@ -100,8 +90,8 @@ fn those_who_wait_are_served_in_the_order_in_which_they_came() {
     let (mut pusher, mut waiters) = (served.client(), Vec::new());
     for number in 0..6 {
         let mut waiter = served.client();
-        send(&mut waiter, "BLPOP other l 0");
-        blocked(&mut pusher, number + 1);
+        waiter.send_line("BLPOP other l 0");
+        pusher.wait_for_blocked(number + 1);
         waiters.push(waiter);
     }
     // The waiters have taken what they get when the push is answered.
@@ -117,15 +107,15 @@ fn those_who_wait_are_served_in_the_order_in_which_they_came() {
         let key = if number == 4 { "other" } else { "l" };
         waiter.expect(&[&format!("[\"{key}\" \"{number}\"]")]);
     }
-    blocked(&mut pusher, 0);
+    pusher.wait_for_blocked(0);
 }
 
 #[test]
 fn a_pipeline_serves_those_who_wait_between_its_commands() {
     let served = Served::start();
     let (mut waiter, mut pusher) = (served.client(), served.client());
-    send(&mut waiter, "BLPOP l 0");
-    blocked(&mut pusher, 1);
+    waiter.send_line("BLPOP l 0");
+    pusher.wait_for_blocked(1);
     pusher.send(&[encoded(&["RPUSH", "l", "a"]), encoded(&["LPOP", "l"]), encoded(&["LLEN", "l"])].concat());
     pusher.expect(&[":1", "nil", ":0"]);
     waiter.expect(&["[\"l\" \"a\"]"]);
@@ -149,8 +139,8 @@ fn every_way_in_which_a_key_comes_serves_those_who_wait() {
     let served = Served::start();
     for way in ways {
         let (mut waiter, mut pusher) = (served.client(), served.client());
-        send(&mut waiter, "BLPOP l 0");
-        blocked(&mut pusher, 1);
+        waiter.send_line("BLPOP l 0");
+        pusher.wait_for_blocked(1);
         for line in *way {
             pusher.line(line);
         }
@@ -183,8 +173,8 @@ fn every_way_in_which_a_sorted_set_comes_serves_those_who_wait() {
             ("BZMPOP 0 2 none z MAX COUNT 3", "[\"z\" [[\"v\" \"5\"]]]"),
         ] {
             let (mut waiter, mut pusher) = (served.client(), served.client());
-            send(&mut waiter, wait);
-            blocked(&mut pusher, 1);
+            waiter.send_line(wait);
+            pusher.wait_for_blocked(1);
             for line in *way {
                 pusher.line(line);
             }
@@ -199,38 +189,38 @@ fn those_who_wait_for_lists_and_for_sorted_sets_share_a_key() {
     let served = Served::start();
     let (mut list, mut sorted) = (served.client(), served.client());
     let (mut third, mut pusher) = (served.client(), served.client());
-    send(&mut list, "BLPOP k 0");
-    blocked(&mut pusher, 1);
-    send(&mut sorted, "BZPOPMIN k 0");
-    blocked(&mut pusher, 2);
-    send(&mut third, "BZPOPMAX k 0");
-    blocked(&mut pusher, 3);
+    list.send_line("BLPOP k 0");
+    pusher.wait_for_blocked(1);
+    sorted.send_line("BZPOPMIN k 0");
+    pusher.wait_for_blocked(2);
+    third.send_line("BZPOPMAX k 0");
+    pusher.wait_for_blocked(3);
     // The first in the queue waits for a list, so those behind it take the members.
     pusher.check(&[("ZADD k 1 a 2 b 3 c", ":3"), ("ZRANGE k 0 -1", "[\"b\"]"), ("DEL k", ":1")]);
     sorted.expect(&["[\"k\" \"a\" \"1\"]"]);
     third.expect(&["[\"k\" \"c\" \"3\"]"]);
     pusher.check(&[("RPUSH k v", ":1"), ("EXISTS k", ":0")]);
     list.expect(&["[\"k\" \"v\"]"]);
-    blocked(&mut pusher, 0);
+    pusher.wait_for_blocked(0);
 }
 
 #[test]
 fn moves_between_lists_serve_those_who_wait_behind_them() {
     let served = Served::start();
     let (mut first, mut second, mut pusher) = (served.client(), served.client(), served.client());
-    send(&mut first, "BLMOVE a b LEFT LEFT 0");
-    blocked(&mut pusher, 1);
-    send(&mut second, "BRPOP b 0");
-    blocked(&mut pusher, 2);
+    first.send_line("BLMOVE a b LEFT LEFT 0");
+    pusher.wait_for_blocked(1);
+    second.send_line("BRPOP b 0");
+    pusher.wait_for_blocked(2);
     pusher.check(&[("RPUSH a v", ":1"), ("EXISTS a b", ":0")]);
     first.expect(&["\"v\""]);
     second.expect(&["[\"b\" \"v\"]"]);
     // A target of another type refuses the first, and the element is for the next.
     pusher.check(&[("SET s 1", "+OK")]);
-    send(&mut first, "BLMOVE a s LEFT LEFT 0");
-    blocked(&mut pusher, 1);
-    send(&mut second, "BLPOP a 0");
-    blocked(&mut pusher, 2);
+    first.send_line("BLMOVE a s LEFT LEFT 0");
+    pusher.wait_for_blocked(1);
+    second.send_line("BLPOP a 0");
+    pusher.wait_for_blocked(2);
     pusher.check(&[("RPUSH a w", ":1")]);
     first.expect(&[WRONG_TYPE]);
     second.expect(&["[\"a\" \"w\"]"]);
@@ -240,10 +230,10 @@ fn moves_between_lists_serve_those_who_wait_behind_them() {
 fn a_key_of_another_type_wakes_nobody() {
     let served = Served::start();
     let (mut waiter, mut pusher) = (served.client(), served.client());
-    send(&mut waiter, "BLPOP l 0");
-    blocked(&mut pusher, 1);
+    waiter.send_line("BLPOP l 0");
+    pusher.wait_for_blocked(1);
     pusher.check(&[("SET l 1", "+OK"), ("DEL l", ":1"), ("SADD l x", ":1")]);
-    blocked(&mut pusher, 1);
+    pusher.wait_for_blocked(1);
     pusher.check(&[("DEL l", ":1"), ("RPUSH l v", ":1")]);
     waiter.expect(&["[\"l\" \"v\"]"]);
 }
@@ -274,12 +264,12 @@ fn a_client_that_has_gone_takes_nothing() {
     let served = Served::start();
     let (mut waiter, mut killed, mut pusher) = (served.client(), served.client(), served.client());
     let id = killed.line("CLIENT ID").integer();
-    send(&mut waiter, "BLPOP l 0");
-    blocked(&mut pusher, 1);
-    send(&mut killed, "BLPOP l 0");
-    blocked(&mut pusher, 2);
+    waiter.send_line("BLPOP l 0");
+    pusher.wait_for_blocked(1);
+    killed.send_line("BLPOP l 0");
+    pusher.wait_for_blocked(2);
     drop(waiter);
-    blocked(&mut pusher, 1);
+    pusher.wait_for_blocked(1);
     pusher.check(&[
         (&format!("CLIENT KILL ID {id}"), ":1"),
         ("RPUSH l a", ":1"),
@@ -302,8 +292,8 @@ fn a_wait_is_ended_by_others() {
     for (how, reply) in
         [("", "nil"), (" TIMEOUT", "nil"), (" ERROR", "-UNBLOCKED client unblocked via CLIENT UNBLOCK")]
     {
-        send(&mut waiter, "BLPOP l 0");
-        blocked(&mut other, 1);
+        waiter.send_line("BLPOP l 0");
+        other.wait_for_blocked(1);
         let line = other.line(&format!("CLIENT LIST ID {id}")).text();
         assert!(line.contains(" flags=b ") && line.contains(" cmd=blpop "), "{line}");
         other.check(&[(&unblock(how), ":1"), (&unblock(how), ":0")]);
@@ -321,14 +311,14 @@ fn later_commands_of_a_client_that_waits_wait() {
     );
     // Parts of requests arrive while it waits.
     waiter.expect(&["+OK"]);
-    blocked(&mut pusher, 1);
+    pusher.wait_for_blocked(1);
     let rest = [encoded(&["INCR", "k"]), encoded(&["BLPOP", "l", "0"]), encoded(&["GET", "k"])].concat();
     waiter.send(&rest[..10]);
     pusher.check(&[("GET k", "\"1\""), ("RPUSH l a", ":1")]);
     waiter.expect(&["[\"l\" \"a\"]", ":2"]);
     waiter.send(&rest[10..]);
     waiter.expect(&[":3"]);
-    blocked(&mut pusher, 1);
+    pusher.wait_for_blocked(1);
     pusher.check(&[("RPUSH l b", ":1")]);
     waiter.expect(&["[\"l\" \"b\"]", "\"3\""]);
 }
@@ -339,15 +329,15 @@ fn messages_come_to_a_client_that_waits() {
     let (mut waiter, mut other) = (served.client(), served.client());
     waiter.line("HELLO 3");
     waiter.check(&[("SUBSCRIBE a", "(\"subscribe\" \"a\" :1)")]);
-    send(&mut waiter, "BLPOP l 0");
-    blocked(&mut other, 1);
+    waiter.send_line("BLPOP l 0");
+    other.wait_for_blocked(1);
     other.check(&[("PUBLISH a x", ":1")]);
     waiter.expect(&["(\"message\" \"a\" \"x\")"]);
     other.check(&[("RPUSH l v", ":1")]);
     waiter.expect(&["[\"l\" \"v\"]"]);
     // A wait whose reply is not sent ends as well.
     waiter.send(&[encoded(&["CLIENT", "REPLY", "SKIP"]), encoded(&["BLPOP", "l", "0"])].concat());
-    blocked(&mut other, 1);
+    other.wait_for_blocked(1);
     other.check(&[("RPUSH l v", ":1"), ("LLEN l", ":0")]);
     waiter.check(&[("PING", "+PONG")]);
 }
@@ -358,13 +348,13 @@ fn a_client_that_waits_and_takes_nothing_keeps_nobody_waiting() {
     let (mut slow, mut other, mut pusher) = (served.client(), served.client(), served.client());
     slow.line("HELLO 3");
     slow.check(&[("SUBSCRIBE a", "(\"subscribe\" \"a\" :1)")]);
-    send(&mut slow, "BLPOP l 0");
-    blocked(&mut pusher, 1);
+    slow.send_line("BLPOP l 0");
+    pusher.wait_for_blocked(1);
     // More than the sockets take.
     let message = "x".repeat(300_000);
     (0..80).for_each(|_| assert_eq!(pusher.call(&["PUBLISH", "a", &message]).integer(), 1));
-    send(&mut other, "BLPOP l 0");
-    blocked(&mut pusher, 2);
+    other.send_line("BLPOP l 0");
+    pusher.wait_for_blocked(2);
     // One of them is for the other client, in whichever order.
     pusher.check(&[("RPUSH l x", ":1")]);
     pusher.line("RPUSH l y");
@@ -382,8 +372,8 @@ fn a_client_that_waits_and_takes_nothing_keeps_nobody_waiting() {
 fn a_server_that_stops_ends_those_who_wait() {
     let mut served = Served::start();
     let (mut waiter, mut other) = (served.client(), served.client());
-    send(&mut waiter, "BLPOP l 0");
-    blocked(&mut other, 1);
+    waiter.send_line("BLPOP l 0");
+    other.wait_for_blocked(1);
     served.close();
     assert!(waiter.is_closed());
 }

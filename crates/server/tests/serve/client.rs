@@ -88,6 +88,17 @@ impl Client {
         self.send(&encoded(args));
     }
 
+    /// Sends a command whose arguments are separated by single spaces.
+    pub(crate) fn send_line(&mut self, line: &str) {
+        self.send_command(&line.split(' ').collect::<Vec<_>>());
+    }
+
+    /// Asks until `count` clients wait.
+    pub(crate) fn wait_for_blocked(&mut self, count: usize) {
+        let field = format!("\r\nblocked_clients:{count}\r\n");
+        while !self.line("INFO clients").text().contains(&field) {}
+    }
+
     /// Reads a reply; `None`: the server has closed the connection.
     pub(crate) fn reply(&mut self) -> Option<Reply> {
         let mut line = String::new();

@@ -5,16 +5,6 @@ use crate::client::{Client, Served};
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 const INVALID_ID: &str = "-ERR Invalid stream ID specified as stream command argument";
 
-/// Waits until `count` clients wait.
-fn blocked(client: &mut Client, count: usize) {
-    let field = format!("\r\nblocked_clients:{count}\r\n");
-    while !client.line("INFO clients").text().contains(&field) {}
-}
-
-fn send(client: &mut Client, line: &str) {
-    client.send_command(&line.split(' ').collect::<Vec<_>>());
-}
-
 #[test]
 fn entries_are_added_read_and_removed() {
     Served::start().check(&[
@@ -410,14 +400,14 @@ fn readers_all_get_what_groups_get_once() {
         "XREAD BLOCK 0 STREAMS s +",
     ];
     for (number, command) in commands.iter().enumerate() {
-        send(&mut clients[number], command);
-        blocked(&mut writer, number + 1);
+        clients[number].send_line(command);
+        writer.wait_for_blocked(number + 1);
     }
     writer.check(&[("XADD s 1 a 1", "\"1-0\"")]);
     for number in [0, 1, 3, 4, 5] {
         clients[number].expect(&["[[\"s\" [[\"1-0\" [\"a\" \"1\"]]]]]"]);
     }
-    blocked(&mut writer, 1);
+    writer.wait_for_blocked(1);
     writer.check(&[("XADD s 2 a 2", "\"2-0\"")]);
     clients[2].expect(&["[[\"s\" [[\"2-0\" [\"a\" \"2\"]]]]]"]);
     writer.check(&[
@@ -426,8 +416,8 @@ fn readers_all_get_what_groups_get_once() {
     ]);
     // A transaction is seen as a whole, in the order of the command's streams.
     clients[0].line("HELLO 3");
-    send(&mut clients[0], "XREAD BLOCK 0 STREAMS s t $ $");
-    blocked(&mut writer, 1);
+    clients[0].send_line("XREAD BLOCK 0 STREAMS s t $ $");
+    writer.wait_for_blocked(1);
     writer.check(&[
         ("MULTI", "+OK"),
         ("XADD t 1 a 1", "+QUEUED"),
@@ -454,19 +444,19 @@ fn those_who_wait_are_told_that_a_group_is_gone() {
     ];
     for (command, error) in cases {
         writer.line("FLUSHALL");
-        send(&mut pops, "BLPOP s 0");
-        blocked(&mut writer, 1);
+        pops.send_line("BLPOP s 0");
+        writer.wait_for_blocked(1);
         writer.check(&[("XGROUP CREATE s g $ MKSTREAM", "+OK")]);
-        send(&mut reads, "XREAD BLOCK 0 STREAMS s $");
-        blocked(&mut writer, 2);
-        send(&mut one, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
-        blocked(&mut writer, 3);
-        send(&mut two, "XREADGROUP GROUP g d BLOCK 0 NOACK STREAMS s >");
-        blocked(&mut writer, 4);
+        reads.send_line("XREAD BLOCK 0 STREAMS s $");
+        writer.wait_for_blocked(2);
+        one.send_line("XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
+        writer.wait_for_blocked(3);
+        two.send_line("XREADGROUP GROUP g d BLOCK 0 NOACK STREAMS s >");
+        writer.wait_for_blocked(4);
         writer.line(command);
         one.expect(&[error]);
         two.expect(&[error]);
-        blocked(&mut writer, 2);
+        writer.wait_for_blocked(2);
         writer.line("DEL s");
         writer.check(&[("XADD s 1 a 1", "\"1-0\"")]);
         reads.expect(&["[[\"s\" [[\"1-0\" [\"a\" \"1\"]]]]]"]);
@@ -484,15 +474,15 @@ fn a_renamed_stream_serves_those_who_wait() {
         ("XGROUP CREATE t g $ MKSTREAM", "+OK"),
         ("XADD t 1 a 1", "\"1-0\""),
     ]);
-    send(&mut one, "XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
-    blocked(&mut writer, 1);
+    one.send_line("XREADGROUP GROUP g c BLOCK 0 STREAMS s >");
+    writer.wait_for_blocked(1);
     writer.check(&[("RENAME t s", "+OK")]);
     one.expect(&["[[\"s\" [[\"1-0\" [\"a\" \"1\"]]]]]"]);
-    send(&mut two, "XREADGROUP GROUP g d BLOCK 0 STREAMS s >");
-    blocked(&mut writer, 1);
+    two.send_line("XREADGROUP GROUP g d BLOCK 0 STREAMS s >");
+    writer.wait_for_blocked(1);
     writer.check(&[("XADD t 1 a 1", "\"1-0\""), ("RENAME t s", "+OK")]);
     two.expect(&["-NOGROUP the consumer group this client was blocked on no longer exists"]);
     // The consumer that waited is known, and has no entries.
-    send(&mut one, "XREADGROUP GROUP g e BLOCK 1 STREAMS s >");
+    one.send_line("XREADGROUP GROUP g e BLOCK 1 STREAMS s >");
     one.expect(&["-NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option"]);
 }
