@@ -142,37 +142,50 @@ impl Client {
     }
 }
 
-/// One client of one life.
-async fn client(env: Env, address: SocketAddr, number: u64, seed: u64, known: Rc<RefCell<Known>>) {
-    let mut random = Random::new(seed);
+/// Carries out `operations`, by a new connection after each that was reset, with pauses in between.
+async fn connected(
+    env: &Env,
+    address: SocketAddr,
+    random: &mut Random,
+    operations: u64,
+    operate: impl AsyncFn(&mut Client, &mut Random) -> Result<(), Gone>,
+) {
     let mut connected = None;
-    for _ in 0..OPERATIONS {
+    for _ in 0..operations {
         let mut client = match connected.take() {
             Some(client) => client,
-            None => match Stream::connect(&env, address).await {
+            None => match Stream::connect(env, address).await {
                 Ok(stream) => Client { stream },
                 Err(_) => continue,
             },
         };
-        let went = match random.below(11) {
-            0 => count(&mut client, &known).await,
-            1 => set_own(&mut client, number, &known).await,
-            2 => transact(&mut client, &known).await,
-            3 => add_score(&mut client, &mut random, &known).await,
-            4 => pop_score(&mut client, &known).await,
-            5 => sum_score(&mut client, &known).await,
-            6..9 => streams::operate(&mut client, number, &mut random, &known).await,
-            9 => scripts::transfer(&mut client, &mut random, &known).await,
-            _ => look(&mut client, number, &known).await,
-        };
-        match went {
-            Ok(()) => connected = Some(client),
-            Err(Gone) => known.borrow_mut().resets += 1,
+        if operate(&mut client, random).await.is_ok() {
+            connected = Some(client);
         }
         if random.one_in(4) {
-            sleep(&env, Duration::from_millis(random.below(10))).await;
+            sleep(env, Duration::from_millis(random.below(10))).await;
         }
     }
+}
+
+/// One client of one life.
+async fn client(env: Env, address: SocketAddr, number: u64, seed: u64, known: Rc<RefCell<Known>>) {
+    let operate = async |client: &mut Client, random: &mut Random| {
+        let went = match random.below(11) {
+            0 => count(client, &known).await,
+            1 => set_own(client, number, &known).await,
+            2 => transact(client, &known).await,
+            3 => add_score(client, random, &known).await,
+            4 => pop_score(client, &known).await,
+            5 => sum_score(client, &known).await,
+            6..9 => streams::operate(client, number, random, &known).await,
+            9 => scripts::transfer(client, random, &known).await,
+            _ => look(client, number, &known).await,
+        };
+        known.borrow_mut().resets += u64::from(went.is_err());
+        went
+    };
+    connected(&env, address, &mut Random::new(seed), OPERATIONS, operate).await;
 }
 
 async fn count(client: &mut Client, known: &RefCell<Known>) -> Result<(), Gone> {

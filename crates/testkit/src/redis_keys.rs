@@ -12,6 +12,12 @@
 use crate::linear::{Call, states_after};
 use crate::random::Random;
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+/// Milliseconds by which the windows of calls are wider on both sides, because a client's clock and
+/// the server's may begin their milliseconds at different moments.
+const CLOCK_ERROR: u64 = 1;
 
 /// Number of keys in a group.
 pub const KEYS: usize = 3;
@@ -277,6 +283,80 @@ pub fn checked(initial: HashSet<State>, calls: &[GroupCall]) -> HashSet<State> {
             lines(&earlier)
         )
     })
+}
+
+/// Calls of concurrent clients on one group, as they are made.
+#[derive(Debug, Default)]
+pub struct History {
+    calls: Mutex<Vec<GroupCall>>,
+    /// Number of moments so far.
+    moments: AtomicU64,
+}
+
+impl History {
+    fn moment(&self) -> u64 {
+        self.moments.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Vec<GroupCall>> {
+        self.calls.lock().expect("no holder of the lock panics")
+    }
+
+    /// Adds a call that is made now, at this time of the server, and returns its index.
+    pub fn begin(&self, op: Op, now: u64) -> usize {
+        let input = Timed { op, window: (now.saturating_sub(CLOCK_ERROR), u64::MAX) };
+        let mut calls = self.calls();
+        calls.push(Call { input, called: self.moment(), ended: u64::MAX, output: None });
+        calls.len() - 1
+    }
+
+    /// Adds the replies to a call, which have come now, and returns their output.
+    ///
+    /// # Panics
+    /// The replies are not those of the call's commands.
+    pub fn end(&self, call: usize, now: u64, replies: &[Reply]) -> Output {
+        let mut calls = self.calls();
+        let call = &mut calls[call];
+        let output = call.input.op.output(replies);
+        call.input.window.1 = now + CLOCK_ERROR;
+        (call.ended, call.output) = (self.moment(), Some(output.clone()));
+        output
+    }
+
+    /// Ends all calls without replies now, when the server's process or machine has ended: they have
+    /// had their effect before its next life, or never. Returns their number.
+    pub fn end_unanswered(&self) -> usize {
+        let mut calls = self.calls();
+        let unanswered = calls.iter_mut().filter(|call| call.output.is_none());
+        unanswered.map(|call| call.ended = self.moment()).count()
+    }
+
+    /// Number of calls.
+    pub fn len(&self) -> usize {
+        self.calls().len()
+    }
+
+    /// True if there is no call.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of exchanges that were done.
+    pub fn exchanged(&self) -> usize {
+        let is_done = |call: &&GroupCall| {
+            matches!(call.input.op, Op::Exchange(..)) && call.output == Some(Output::Done)
+        };
+        self.calls().iter().filter(is_done).count()
+    }
+
+    /// Returns the states of the group that are possible after the calls, from any of `initial`.
+    ///
+    /// # Panics
+    /// Those of [`checked`].
+    #[must_use]
+    pub fn states_after(&self, initial: HashSet<State>) -> HashSet<State> {
+        checked(initial, &self.calls())
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! `karstdb serve` as a process: its line, its end by a signal, and what it leaves when it is
 //! killed.
 
-use karst_testkit::linear::Call;
 use karst_testkit::random::Random;
-use karst_testkit::redis_keys::{GroupCall, KEYS, Op, Output, State, Timed, checked, reply};
+use karst_testkit::redis_keys::{History, KEYS, Op, Output, State, reply};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::HashSet;
@@ -11,8 +10,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 /// Starts a server on a free port and waits for its line. Returns it with its address.
@@ -119,73 +116,55 @@ fn acknowledged_writes_survive_a_kill() {
     }
 }
 
-/// History of a group of keys, and the source of its moments.
-#[derive(Default)]
-struct History {
-    calls: Mutex<Vec<GroupCall>>,
-    moments: AtomicU64,
-}
-
-impl History {
-    fn moment(&self) -> u64 {
-        self.moments.fetch_add(1, Ordering::SeqCst)
-    }
-
-    /// Sends an operation, behind `before` whose replies are dropped, and notes the call. Returns
-    /// its output, or `None` if the server has gone.
-    fn call(&self, client: &mut BufReader<TcpStream>, op: &Op, before: &str) -> Option<Output> {
-        let (commands, count) = op.commands("g");
-        let at = {
-            let mut calls = self.calls.lock().unwrap();
-            calls.push(Call {
-                input: Timed { op: op.clone(), window: (unix_time() - 1, u64::MAX) },
-                called: self.moment(),
-                ended: u64::MAX,
-                output: None,
-            });
-            calls.len() - 1
-        };
-        client.get_mut().write_all((before.to_owned() + &commands).as_bytes()).ok()?;
-        let (mut bytes, mut replies) = (Vec::new(), Vec::new());
-        while replies.len() < before.lines().count() + count {
-            match reply(&bytes) {
-                Some((reply, len)) => {
-                    replies.push(reply);
-                    bytes.drain(..len);
-                }
-                None => {
-                    let more = client.fill_buf().ok().filter(|more| !more.is_empty())?;
-                    let len = more.len();
-                    bytes.extend_from_slice(more);
-                    client.consume(len);
-                }
+/// Sends an operation, behind `before` whose replies are dropped, and adds the call to the history.
+/// Returns its output, or `None` if the server has gone.
+fn call_on_keys(
+    history: &History,
+    client: &mut BufReader<TcpStream>,
+    op: &Op,
+    before: &str,
+) -> Option<Output> {
+    let (commands, count) = op.commands("g");
+    let at = history.begin(op.clone(), unix_time());
+    client.get_mut().write_all((before.to_owned() + &commands).as_bytes()).ok()?;
+    let (mut bytes, mut replies) = (Vec::new(), Vec::new());
+    while replies.len() < before.lines().count() + count {
+        match reply(&bytes) {
+            Some((reply, len)) => {
+                replies.push(reply);
+                bytes.drain(..len);
+            }
+            None => {
+                let more = client.fill_buf().ok().filter(|more| !more.is_empty())?;
+                let len = more.len();
+                bytes.extend_from_slice(more);
+                client.consume(len);
             }
         }
-        let output = op.output(&replies[replies.len() - count..]);
-        let mut calls = self.calls.lock().unwrap();
-        calls[at].input.window.1 = unix_time() + 1;
-        (calls[at].ended, calls[at].output) = (self.moment(), Some(output.clone()));
-        Some(output)
     }
+    Some(history.end(at, unix_time(), &replies[replies.len() - count..]))
+}
 
-    /// Carries out operations until the server has gone.
-    fn operate(&self, client: &mut BufReader<TcpStream>, number: i64) {
-        let mut random = Random::new(number as u64);
-        for round in 1.. {
-            let unique = (round * 100 + number) * 1000;
-            let done = if random.one_in(6) {
-                let at = random.index(KEYS);
-                let watch = format!("WATCH {{g}}:{at}\r\n");
-                match self.call(client, &Op::Get(at), &watch) {
-                    Some(Output::Numbers(read)) => self.call(client, &Op::Exchange(at, read[0], unique), ""),
-                    _ => None,
+/// Carries out operations until the server has gone.
+fn operate(history: &History, client: &mut BufReader<TcpStream>, number: i64) {
+    let mut random = Random::new(number as u64);
+    for round in 1.. {
+        let unique = (round * 100 + number) * 1000;
+        let done = if random.one_in(6) {
+            let at = random.index(KEYS);
+            let watch = format!("WATCH {{g}}:{at}\r\n");
+            match call_on_keys(history, client, &Op::Get(at), &watch) {
+                Some(Output::Numbers(read)) => {
+                    call_on_keys(history, client, &Op::Exchange(at, read[0], unique), "")
                 }
-            } else {
-                self.call(client, &Op::draw(&mut random, unique, unix_time(), true), "")
-            };
-            if done.is_none() {
-                return;
+                _ => None,
             }
+        } else {
+            let op = Op::draw(&mut random, unique, unix_time(), true);
+            call_on_keys(history, client, &op, "")
+        };
+        if done.is_none() {
+            return;
         }
     }
 }
@@ -206,25 +185,21 @@ fn shared_keys_are_linearizable_over_kills() {
         std::thread::scope(|scope| {
             for number in 0..4 {
                 let (history, mut client) = (&history, connect(&address));
-                scope.spawn(move || history.operate(&mut client, number));
+                scope.spawn(move || operate(history, &mut client, number));
             }
-            while history.calls.lock().unwrap().len() < 400 {
+            while history.len() < 400 {
                 std::thread::yield_now();
             }
             signal(&child, Signal::SIGKILL);
         });
         end(child);
-        // Unanswered calls have had their effect before the next life, or never.
-        let unanswered = history.calls.lock().unwrap().iter().filter(|call| call.output.is_none()).count();
+        let unanswered = history.end_unanswered();
         assert!(unanswered <= 4, "{unanswered}");
-        for call in history.calls.lock().unwrap().iter_mut().filter(|call| call.output.is_none()) {
-            call.ended = history.moment();
-        }
         let (child, address) = serve(directory.path(), &[]);
-        assert!(history.call(&mut connect(&address), &Op::GetAll, "").is_some());
+        assert!(call_on_keys(&history, &mut connect(&address), &Op::GetAll, "").is_some());
         signal(&child, Signal::SIGTERM);
         assert!(end(child).status.success());
-        states = checked(states, &history.calls.lock().unwrap());
+        states = history.states_after(states);
     }
 }
 
