@@ -326,7 +326,7 @@ pub trait FileSystem: Send + Sync + Debug {
     fn create(&self, path: &Path) -> Result<Box<dyn WritableFile>>;
 
     /// Creates a file that does not exist, and opens it for appending. Its access rights are those
-    /// of the file `like`, or its owner's only if there is none. File systems without access rights
+    /// of the file `like`, or its owner's only without one. File systems without access rights
     /// only check that it does not exist.
     ///
     /// # Errors

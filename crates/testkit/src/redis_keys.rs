@@ -323,8 +323,8 @@ impl History {
         output
     }
 
-    /// Ends all calls without replies now, when the server's process or machine has ended: they have
-    /// had their effect before its next life, or never. Returns their number.
+    /// Ends all calls without replies now, when the server's process or machine has ended: they
+    /// have had their effect before its next life, or never. Returns their number.
     pub fn end_unanswered(&self) -> usize {
         let mut calls = self.calls();
         let unanswered = calls.iter_mut().filter(|call| call.output.is_none());

@@ -143,7 +143,7 @@ impl FileSystem for PosixFileSystem {
             Err(e) if e.kind() == io::ErrorKind::NotFound => 0o600,
             Err(e) => return Err(e).context("stat", like),
         };
-        // Nobody else may open it before it has its rights.
+        // Other users must not open it before it has its rights.
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let file = file.context("create", path)?;
         file.set_permissions(fs::Permissions::from_mode(mode)).context("set the mode of", path)?;

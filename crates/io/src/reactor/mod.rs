@@ -396,7 +396,8 @@ fn start(builder: &ReactorBuilder, pin_to: Option<usize>) -> Result<ReactorThrea
             run(&local, &messages, idle);
         }
         local.tasks.clear();
-        // Whatever the ends of tasks have attached is finished too; afterwards nothing is attached.
+        // Tasks that the ends of others have attached are finished too; none is attached
+        // afterwards.
         current::finish_attached();
         current::set_attached(None);
         // Messages sent meanwhile are dropped with the inbox, which cancels their tasks.

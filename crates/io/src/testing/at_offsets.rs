@@ -79,7 +79,7 @@ pub(super) fn failures_name_the_operation_the_path_and_the_offset(env: &Env, dir
     fs.remove(&path).unwrap();
 }
 
-/// A dropped write leaves its data with the channel until it has ended, and then nobody has it.
+/// A dropped write leaves its data with the channel until it has ended, and is then freed.
 pub(super) fn dropped_writes_leave_their_data(env: &Env, dir: &Path) {
     let (path, fs) = (dir.join("dropped"), env.fs());
     let file = fs.create_positional(&path).unwrap();

@@ -32,7 +32,7 @@ struct Wanted {
     action: Action,
     /// `None`: forever.
     timeout: Option<Duration>,
-    /// It waits if there is none.
+    /// It waits if no key has an element.
     waits: bool,
 }
 

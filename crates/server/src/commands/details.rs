@@ -122,7 +122,7 @@ fn key_flags(spec: &Spec) -> (&'static str, &'static str) {
     }
 }
 
-/// What a request does with its key of a number, counted from 0 among its keys.
+/// Returns whether a request reads or writes one of its keys, by the key's number from 0.
 pub(super) fn uses(spec: &Spec, args: &[Vec<u8>], number: usize) -> Uses {
     let has_word = |from: usize, words: &[&str]| {
         let mut behind = args.iter().skip(from);

@@ -26,7 +26,7 @@ pub(super) fn too_many() -> Wrong {
     Wrong::err("the value has more elements than can be written at once")
 }
 
-/// Writes a stream that is there.
+/// Writes an existing stream.
 pub(super) async fn dump(call: &Call<'_>, key: &Key) -> Result<Writer, Wrong> {
     let stream = call.access.stream(key).await?.unwrap_or_default();
     let forms = call.server.settings().forms();

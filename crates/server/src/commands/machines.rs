@@ -1,8 +1,8 @@
 //! Virtual machines of the threads, of which a limited number runs at the same time.
 //!
-//! Invariant: nobody waits for a machine who has keys locked. So those who have a machine may wait
-//! for locks, and their holders go on. Scripts of transactions that write are not counted: such a
-//! transaction has all keys locked, so that one of them runs.
+//! Invariant: a command that has keys locked does not wait for a machine. So those who have a
+//! machine may wait for locks, and their holders go on. Scripts of transactions that write are not
+//! counted: such a transaction has all keys locked, so that one of them runs.
 
 use super::table::find;
 use crate::lua::{Input, Job, Machine, Outcome, Output, Script};

@@ -129,7 +129,7 @@ impl Call<'_> {
         }
     }
 
-    /// Has the commit tell of an event of a key, if somebody wants to know.
+    /// Adds an event of a key to the commit, if `notify-keyspace-events` has its class.
     pub(crate) fn event(&mut self, class: Classes, name: &'static str, key: &Key) {
         self.access.event(class, name, key);
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Longest time that DEBUG SLEEP takes, in seconds.
 const SLEEP_AT_MOST: f64 = 86_400.0;
 
-/// What a copy has come to.
+/// Result of a copy; empty while it is made.
 type Outcome = Arc<OnceLock<karstdb::Result<()>>>;
 
 /// Begins to make a copy of the database, on a thread of its own.

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Length of a hash in hexadecimal digits.
 const SHA: usize = 40;
 
-/// What a command runs.
+/// Code that a command runs.
 enum Code {
     Script(Arc<Script>),
     Function(Arc<Library>, String),

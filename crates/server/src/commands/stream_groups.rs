@@ -83,7 +83,7 @@ pub(super) async fn group(call: &mut Call<'_>) -> Result<(), Wrong> {
         }
         "destroy" => {
             call.access.remove_group(&mut stream, open).await?;
-            // Those who wait for entries of the group are told.
+            // Wakes the clients that wait for entries of the group.
             call.access.put_stream(&stream, true)?;
             call.out.integer(1);
         }

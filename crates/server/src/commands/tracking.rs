@@ -168,7 +168,7 @@ pub(super) fn caching(call: &mut Call<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Number of the client that is told in place of this one: 0 if none is, -1 without tracking.
+/// Number of the client that gets this one's invalidations: 0 for itself, -1 without tracking.
 fn redirect(call: &Call<'_>) -> i64 {
     let client = &call.session.client;
     match client.tracking().has(Mode::ON) {

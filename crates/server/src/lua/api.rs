@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 /// Version that scripts see, as INFO says it.
 const VERSION: &str = crate::lua::REDIS_VERSION;
-/// The same, a byte for each part.
+/// `VERSION` with a byte for each part.
 const VERSION_NUMBER: i32 = 0x0007_0402;
 
 /// Levels of `redis.log`.

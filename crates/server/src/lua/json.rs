@@ -26,7 +26,7 @@ pub(super) struct JsonSettings {
     decode_invalid: bool,
 }
 
-/// What becomes of infinite numbers and of those that are none.
+/// Treatment of infinite numbers and of NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Invalid {
     Refused,

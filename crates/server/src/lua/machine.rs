@@ -252,7 +252,7 @@ fn compile(lua: &Lua, text: &[u8], name: &str) -> std::result::Result<Function, 
     })
 }
 
-/// What runs jobs.
+/// Runs jobs inside of the machine's coroutine.
 struct Runner<'a> {
     lua: &'a Lua,
     state: &'a State,

@@ -70,7 +70,7 @@ pub(crate) struct Arguments {
     pub(crate) protocol: Protocol,
 }
 
-/// What a machine is resumed with.
+/// Message with which a machine is resumed.
 pub(crate) enum Input {
     /// Begins a job. The machine is idle.
     Start(Job),
@@ -84,7 +84,7 @@ pub(crate) enum Input {
     End,
 }
 
-/// What a machine is suspended for.
+/// Message with which a machine suspends itself.
 pub(crate) enum Output {
     /// It is idle.
     Idle,

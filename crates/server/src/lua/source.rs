@@ -29,7 +29,7 @@ pub(crate) struct ScriptFlags {
 }
 
 impl ScriptFlags {
-    /// Sets the flag of this name. Returns false if there is none.
+    /// Sets the flag of this name. Returns false if the name is unknown.
     pub(crate) fn set(&mut self, name: &[u8]) -> bool {
         let flag = match name {
             b"no-writes" => &mut self.no_writes,

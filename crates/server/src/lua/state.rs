@@ -19,7 +19,7 @@ pub(super) struct State {
     /// Functions that the library that is loaded has registered.
     pub(super) registered: RefCell<Option<Vec<(FunctionMeta, Function)>>>,
     pub(super) is_command: fn(&[Vec<u8>]) -> bool,
-    /// Why the script is ended.
+    /// Error text with which the script is ended, or `None`.
     pub(super) killed: Cell<Option<&'static str>>,
     pub(super) json: Rc<RefCell<JsonSettings>>,
 }

@@ -35,7 +35,7 @@ const METADATA: u8 = 24;
 /// Maximum number of bytes of one value that its compressed strings have in all.
 const EXPANDED_AT_MOST: usize = 512 << 20;
 
-/// What the code of a library follows.
+/// Opcode before the code of a library.
 const LIBRARY: u8 = 245;
 
 /// The payload is none of DUMP, or is damaged.
@@ -449,7 +449,7 @@ impl<'a> Reader<'a> {
 /// Returns the code of the libraries of a payload without its footer.
 ///
 /// # Errors
-/// Why it is none, as Redis says it.
+/// The body is no payload of libraries; the text is Redis'.
 pub(crate) fn libraries(body: &[u8]) -> std::result::Result<Vec<Vec<u8>>, &'static str> {
     let mut bytes = Bytes(body);
     let (mut codes, mut room) = (Vec::new(), EXPANDED_AT_MOST);

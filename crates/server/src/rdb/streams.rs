@@ -294,7 +294,7 @@ pub(crate) struct StreamWriter {
 }
 
 impl StreamWriter {
-    /// Begins a stream whose nodes have up to so many entries and bytes; 0: any number.
+    /// Begins a stream. `entries_at_most` and `bytes_at_most` limit a node; 0: no limit.
     pub(crate) fn new(entries_at_most: usize, bytes_at_most: usize) -> Self {
         let most = |most: usize, limit: usize| if most == 0 { limit } else { most.min(limit) };
         Self {

@@ -1,4 +1,4 @@
-//! What clients were not allowed to do, for ACL LOG.
+//! Refused commands, keys, channels and passwords, for ACL LOG.
 //!
 //! Lock: one mutex, for an entry or a copy.
 
@@ -13,7 +13,7 @@ const GROUPED_WITHIN: Duration = Duration::from_secs(60);
 /// Maximum length of a text of an entry in bytes; longer ones are cut.
 const TEXT_AT_MOST: usize = 1024;
 
-/// Where a command was refused.
+/// Context in which a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scene {
     /// Outside of a transaction.
@@ -33,7 +33,7 @@ pub(crate) enum Reason {
     Password,
 }
 
-/// What was refused.
+/// A refusal.
 #[derive(Clone, Debug)]
 pub(crate) struct Denial {
     pub(crate) reason: Reason,

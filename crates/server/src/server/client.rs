@@ -53,7 +53,7 @@ pub(crate) struct Client {
     is_leaving: AtomicBool,
     /// Bits of a [`Mode`], which is that of no tracking before CLIENT TRACKING ON.
     tracking: AtomicU8,
-    /// Number of the client that is told in its place; 0: none.
+    /// Number of the client that gets its invalidations; 0: itself.
     tracking_redirect: AtomicU64,
     names: Mutex<Names>,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Mode(u8);
 
 impl Mode {
     pub(crate) const ON: Self = Self(1);
-    /// It is told of all keys with its prefixes, read or not.
+    /// It gets invalidations of all keys with its prefixes, read or not.
     pub(crate) const BROADCAST: Self = Self(2);
     /// Only reads behind CLIENT CACHING YES are noted.
     pub(crate) const OPT_IN: Self = Self(4);
@@ -158,7 +158,7 @@ impl Client {
         self.is_monitor.swap(is_so, Ordering::SeqCst)
     }
 
-    /// How it is told of changes of keys.
+    /// Mode of CLIENT TRACKING.
     pub(crate) fn tracking(&self) -> Mode {
         Mode(self.tracking.load(Ordering::Relaxed))
     }

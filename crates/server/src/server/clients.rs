@@ -124,7 +124,7 @@ impl Clients {
         self.monitors.lock().iter().for_each(each);
     }
 
-    /// The clients that are told of changes of keys.
+    /// The clients with CLIENT TRACKING.
     pub(crate) fn tracking(&self) -> &Tracking {
         &self.tracking
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Maximum number of codes of errors that are told apart; scripts can make any.
+/// Maximum number of codes of errors that are counted; scripts can make any.
 const CODES_AT_MOST: usize = 128;
 
 /// Statistics of a command.

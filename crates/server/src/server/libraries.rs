@@ -68,7 +68,7 @@ impl KnownLibraries {
     }
 }
 
-/// What FUNCTION RESTORE does with libraries that are there.
+/// Treatment of existing libraries by FUNCTION RESTORE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RestorePolicy {
     /// It is refused if one has the same name.
@@ -145,7 +145,7 @@ impl Libraries {
         Ok(name)
     }
 
-    /// Removes the library of this name. Returns false if there is none.
+    /// Removes the library of this name. Returns false if it does not exist.
     ///
     /// # Errors
     /// Those of the store.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// File in which Linux tells a process about itself.
 const STATUS: &str = "/proc/self/status";
 
-/// The last sample, in bytes; 0 before the first one, and where there is none.
+/// Last sample, in bytes; 0 before the first one, and where the system has no such figure.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     resident: AtomicU64,

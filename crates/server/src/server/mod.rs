@@ -264,7 +264,7 @@ impl Server {
         &self.0.stop
     }
 
-    /// True once somebody has stopped the server.
+    /// True after [`stop`](Self::stop).
     pub fn is_stopping(&self) -> bool {
         self.0.stop.is_rung()
     }
@@ -321,7 +321,7 @@ impl Server {
         self.0.acl_file.as_deref()
     }
 
-    /// What clients were not allowed to do.
+    /// Refusals for ACL LOG.
     pub(crate) fn acl_log(&self) -> &AclLog {
         &self.0.acl_log
     }

@@ -1,4 +1,4 @@
-//! What the server keeps for scripts: the cache of EVAL, the scripts that run, and the number of
+//! State of scripts: the cache of EVAL, the scripts that run, and the number of
 //! virtual machines.
 //!
 //! Locks: those of the cache and of the list are held for single operations.
@@ -71,7 +71,7 @@ impl RunningScript {
         self.has_written.store(true, Ordering::Relaxed);
     }
 
-    /// True once somebody has killed it.
+    /// True after SCRIPT KILL or FUNCTION KILL.
     pub(crate) fn is_killed(&self) -> bool {
         self.is_killed.load(Ordering::Relaxed)
     }

@@ -57,7 +57,7 @@ pub(crate) struct Settings {
     script_time: AtomicU64,
     forms: Forms,
     operation: OperationSettings,
-    /// Where `notify-keyspace-events` is.
+    /// Holder of `notify-keyspace-events`.
     interests: Arc<Interests>,
 }
 

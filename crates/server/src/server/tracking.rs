@@ -1,4 +1,4 @@
-//! Client-side caching: which clients are told that keys have changed.
+//! Client-side caching: the clients that get invalidations, and their keys.
 //!
 //! In: names of keys that clients are about to read, and what commits have written, from any
 //! thread. Out: invalidations in the mailboxes of the clients, or of those that they redirect to.
@@ -8,7 +8,7 @@
 //! can be seen: a read that began before is noted, and one that begins later sees the commit. The
 //! connection takes its mailbox between commands only.
 //!
-//! Names are those of all databases, as in Redis: a client that is told of a name drops it in each.
+//! Names are those of all databases, as in Redis: a client that gets a name drops it in each.
 //!
 //! Lock order: the registry, a mailbox. The registry is locked for one key or one commit.
 
@@ -53,7 +53,7 @@ struct Registry {
 #[derive(Debug)]
 struct Tracker {
     client: Arc<Client>,
-    /// The client that is told in its place.
+    /// The client that gets its invalidations, if it is another one.
     target: Option<Arc<Client>>,
     prefixes: BTreeSet<Arc<[u8]>>,
 }

@@ -43,7 +43,7 @@ impl CommandSet {
     }
 }
 
-/// Whether keys are read, written or both, as a command needs it or a pattern grants it.
+/// Uses of keys, reading and writing, that a command needs or a pattern grants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Uses {
     pub(crate) reads: bool,

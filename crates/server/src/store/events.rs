@@ -95,7 +95,7 @@ pub(crate) struct KeyEvent {
     pub(crate) key: Key,
 }
 
-/// What a commit has done. The keys of `changed` may be there more than once.
+/// Effects of a commit. A key may be in `changed` more than once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct News<'a> {
     /// Events that were asked for, in their order.
@@ -118,7 +118,7 @@ pub(crate) trait Observer: Send + Sync {
 /// Bit of [`Interests`] that is set while changes of keys are asked for.
 const CHANGES: u32 = 1 << 31;
 
-/// The news that somebody asks for. Nothing else is kept for the observer.
+/// Kinds of news that the observer wants; no others are kept for it.
 #[derive(Debug, Default)]
 pub(crate) struct Interests(AtomicU32);
 
@@ -133,7 +133,7 @@ impl Interests {
         let _always_set = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, replaced);
     }
 
-    /// True if events of one of these classes are told.
+    /// True if the observer wants events of one of these classes.
     pub(crate) fn has(&self, classes: Classes) -> bool {
         let asked = self.classes();
         asked.meets(classes) && asked.meets(Classes::CHANNELS)

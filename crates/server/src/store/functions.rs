@@ -4,7 +4,7 @@ use super::{Durability, Store};
 use crate::wrong::Wrong;
 use karstdb::{ReadOptions, WriteBatch, WriteOptions};
 
-/// What the key of a library begins with.
+/// Prefix of the keys of libraries.
 const PREFIX: &[u8] = b"function:";
 /// The first key behind those of libraries.
 const BEHIND: &[u8] = b"function;";

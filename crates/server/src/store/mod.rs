@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-/// What a time has come for.
+/// Kind of thing that expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expiring {
     Keys,

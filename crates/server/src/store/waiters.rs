@@ -3,8 +3,8 @@
 //! In: the keys that a commit has written. Out: the first waiter of each is signalled; it tries its
 //! command again under the stripes of its keys, and passes the signal to the one behind it if the
 //! key is still there. So an element is taken by the waiter that came first, and a waiter that
-//! leaves passes on what it was told. Waiters that read, and take nothing, are told in the same
-//! order; they are told of the key's removal too.
+//! leaves passes its signal on. Waiters that read, and take nothing, get signals in the same order,
+//! and one of the key's removal too.
 //!
 //! Invariants:
 //! - A waiter comes under the stripes of its keys, after it has found nothing there. A commit

@@ -174,7 +174,7 @@ fn the_sandbox_holds() {
         let reply = eval(&mut client, script);
         assert!(reply.contains("Attempt to modify a readonly table"), "{script}: {reply}");
     }
-    // Nothing is left for the next script, whatever the level.
+    // No state is left for the next script, at any depth of calls.
     for level in 1..12 {
         eval(
             &mut client,

@@ -59,8 +59,8 @@ async fn replies(client: &mut Client, count: usize) -> Result<Vec<Reply>, Gone> 
     Ok(found)
 }
 
-/// Sends an operation, behind `before` whose replies are dropped, and adds the call to the history. Returns its
-/// output.
+/// Sends an operation, behind `before` whose replies are dropped, and adds the call to the history.
+/// Returns its output.
 async fn call(
     env: &Env,
     client: &mut Client,

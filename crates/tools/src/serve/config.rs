@@ -7,7 +7,7 @@ use clap::{ArgAction, ArgMatches};
 use karst_server::{ConfigLine, ServerOptions, parse_config};
 use std::path::Path;
 
-/// What a file has.
+/// Contents of a configuration file.
 pub(super) struct Config {
     /// Options of the command line.
     pub(super) options: ArgMatches,

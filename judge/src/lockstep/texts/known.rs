@@ -4,7 +4,7 @@ use super::draw::Text;
 use super::parse::{ENDED, Kind};
 use std::collections::BTreeMap;
 
-/// How often each case was met.
+/// Number of texts of each case.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) taken: u64,
@@ -19,7 +19,7 @@ pub(super) struct Counts {
 /// A difference between the engines over one text.
 struct Difference<'a> {
     text: &'a Text,
-    /// What RocksDB printed, or its error; and KarstDB.
+    /// Options that RocksDB and KarstDB printed, or their errors.
     rocks: &'a Result<String, String>,
     karst: &'a Result<String, String>,
 }

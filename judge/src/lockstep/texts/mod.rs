@@ -23,7 +23,7 @@ use std::path::Path;
 
 /// Texts of one seed.
 const TEXTS: usize = 2_000;
-/// Of so many texts one is opened with, too.
+/// Number of texts of which one is opened with, too.
 const OPENED: usize = 40;
 /// Differences of one seed after which it ends.
 const DIFFERENCES: usize = 100;

@@ -118,7 +118,7 @@ pub(super) fn karst(kind: Kind, text: &str, ignore_unknown: bool) -> Result<Stri
             Ok(options.to_text())
         }
         Kind::Both => {
-            // The public call; it prints nothing, so its parts are set once more.
+            // The public call does not print options, so its parts are set one by one as well.
             karst_engine::Options::new().set_all(text).map_err(|e| e.to_string())?;
             let (mut db, mut family) = (DbOptions::default(), ColumnFamilyOptions::default());
             for (name, value) in split(text).map_err(said)? {

@@ -195,7 +195,7 @@ fn records_that_nobody_asks_for_leave_when_no_more_may_be_buffered() {
 }
 
 /// A caller that waits for a locked log to hold up writers has its turn before the log is locked
-/// again, and one that leaves meanwhile holds up nobody.
+/// again, and one that leaves meanwhile holds up no writer.
 #[test]
 fn a_log_that_is_locked_again_at_once_does_not_keep_out_who_waits_to_hold_up_writers() {
     let bench = Bench::new(rules());

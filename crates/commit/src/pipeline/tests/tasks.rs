@@ -105,7 +105,7 @@ fn a_blocking_write_meets_a_round_of_its_own_thread() {
                 theirs.write(&options(number % 2 == 0), put(second.as_bytes(), b"")).unwrap();
                 if number % 4 == 0 {
                     begun.await.unwrap();
-                } // else it is dropped, and written all the same
+                } // else its future is dropped, and the batch is written
             }
         });
         task.join().unwrap();

@@ -102,8 +102,8 @@ pub(in super::super) fn note(server: &Server, session: &Session, reason: Reason,
     server.acl_log().add(denial, server.env().unix_time(), server.settings().acl_log_length());
 }
 
-/// Returns the part of a request that rights refuse, or `None` if they allow it. If several selectors refuse it, the
-/// one that has come furthest says why.
+/// Returns the part of a request that rights refuse, or `None` if they allow it. If several
+/// selectors refuse it, the one that has come furthest says why.
 pub(super) async fn refused(rights: &Rights, spec: &Spec, args: &[Vec<u8>]) -> Option<Refused> {
     let mut most = Refused::Command;
     for selector in rights.each_selector() {

@@ -355,7 +355,7 @@ pub(super) fn user_lines(server: &Server) -> Vec<Vec<Vec<u8>>> {
 
 impl Server {
     /// Makes the users of the options, or replaces all by those of the file of users. The server
-    /// does this when it starts; nobody is connected then.
+    /// does this when it starts, before clients connect.
     ///
     /// # Errors
     /// There are both, the file cannot be read, or something in it is wrong; the text says what.

@@ -18,7 +18,7 @@ const HASH: Kind = Kind::Hash;
 /// An element as it is stored: the user's bytes, and the expiry of a field.
 pub(super) type Element = (Value, Option<Millis>);
 
-/// What became of a field.
+/// Effect of a command on a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldChange {
     /// There is no such field.
@@ -202,7 +202,7 @@ impl Access {
         Ok(())
     }
 
-    /// Removes an element that is there, but not from the number of elements.
+    /// Removes an existing element, but not from the number of elements.
     pub(super) fn drop_element(
         &mut self,
         kind: Kind,

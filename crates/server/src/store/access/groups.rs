@@ -176,7 +176,7 @@ impl Access {
         Ok(numbers.iter().filter_map(|number| found.remove_entry(number)).collect())
     }
 
-    /// Opens a consumer, and makes it if there is none and `makes`. Returns its number, and true if
+    /// Opens a consumer, and creates a missing one if `makes`. Returns its number, and true if
     /// it is new.
     pub(crate) async fn open_consumer(
         &mut self,

@@ -78,7 +78,7 @@ struct Changes {
     /// Keys added to each base, less those removed.
     growth: BTreeMap<u16, i64>,
     touched: Vec<Key>,
-    /// Keys of streams that have expired, whose waiters are told too.
+    /// Keys of streams that have expired, whose waiters are woken too.
     gone: Vec<Key>,
     dead: Vec<DeadVersion>,
     /// Databases that lost all their keys, by their number and what they were.
@@ -198,8 +198,8 @@ impl Access {
         }
     }
 
-    /// Takes the last place in the queues of keys that it has locked. A waiter that `reads` is told
-    /// of removals too.
+    /// Takes the last place in the queues of keys that it has locked. A waiter that `reads` is
+    /// woken by removals too.
     pub(crate) fn wait_for(&self, keys: &[Key], reads: bool) -> Waiter {
         Waiter::new(&self.store, keys, reads)
     }

@@ -226,7 +226,7 @@ impl Access {
         Ok(gone.len() as u64)
     }
 
-    /// Deletes entries that are there.
+    /// Deletes existing entries.
     async fn delete_entries(&mut self, stream: &mut OpenStream, ids: &[EntryId]) -> Result<(), Wrong> {
         let store = self.store.clone();
         for ids in ids.chunks(AT_ONCE) {

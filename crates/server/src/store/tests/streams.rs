@@ -30,7 +30,7 @@ struct ModelGroup {
 /// A change of a stream.
 #[derive(Clone, Debug)]
 pub(super) enum StreamChange {
-    /// Adds an entry so many milliseconds later, and keeps up to a number of entries.
+    /// Adds an entry after a number of milliseconds, and keeps up to a number of entries.
     Add(u64, Vec<Vec<u8>>, Option<u64>),
     /// Removes the first entries: up to an id, and a number.
     Trim(EntryId, u64),
