@@ -178,32 +178,23 @@ fn fields_of_before_are_read() {
         access.put_elements(&hash, Kind::Hash, pair.into_iter()).await.unwrap();
         access.commit(Durability::Logged).await.unwrap();
         // The bytes are those that were written before fields had expiries.
-        let options = karstdb::ReadOptions::new();
-        let record = store
-            .0
-            .db
-            .get_cf_async(&options, store.0.db.default_column_family(), &b"\0\0h"[..])
-            .await
-            .unwrap()
-            .unwrap();
+        let stored = async |family, key: Vec<u8>| {
+            let options = karstdb::ReadOptions::new();
+            store.0.db.get_cf_async(&options, family, &key).await.unwrap().unwrap()
+        };
+        let record = stored(store.0.db.default_column_family(), b"\0\0h".to_vec()).await;
         assert_eq!((record[0], record.len()), (2, 17));
         let element = [&record[1..9], b"f"].concat();
-        let value = store.0.db.get_cf_async(&options, &store.0.elements, &element).await.unwrap().unwrap();
+        let value = stored(&store.0.elements, element.clone()).await;
         assert_eq!(&value[..], b"\0v");
         drop(access);
         let mut changes = store.change(std::slice::from_ref(&hash)).await;
         let at = changes.now() + 1_000_000;
         changes.set_field_expiries(&hash, &[b"f".to_vec()], Some(at), |_| true).await.unwrap();
         changes.commit(Durability::Logged).await.unwrap();
-        let record = store
-            .0
-            .db
-            .get_cf_async(&options, store.0.db.default_column_family(), &b"\0\0h"[..])
-            .await
-            .unwrap()
-            .unwrap();
+        let record = stored(store.0.db.default_column_family(), b"\0\0h".to_vec()).await;
         assert_eq!(record[0], 0x42);
-        let value = store.0.db.get_cf_async(&options, &store.0.elements, &element).await.unwrap().unwrap();
+        let value = stored(&store.0.elements, element.clone()).await;
         assert_eq!(value[..], [&[1], &at.to_be_bytes()[..], b"v"].concat());
     });
 }
