@@ -88,10 +88,11 @@ fn all_of_ci(args: &[String]) -> Result {
             stress()
         },
         &|| {
+            // First, because it is the quickest, and no other step compiles these targets.
+            fuzz()?;
             model_checks()?;
             sanitizers()?;
             explored_threads()?;
-            fuzz()?;
             wheel(&[])?;
             if quick { Ok(()) } else { build_judge() }
         },

@@ -128,12 +128,6 @@ impl fmt::Display for Wrong {
 
 impl std::error::Error for Wrong {}
 
-impl From<karstdb::Error> for Wrong {
-    fn from(e: karstdb::Error) -> Self {
-        Self::storage(e)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -58,6 +58,12 @@ use waiters::Waiters;
 /// Milliseconds since 1970, UTC.
 pub(crate) type Millis = i64;
 
+impl From<Error> for Wrong {
+    fn from(e: Error) -> Self {
+        Self::storage(e)
+    }
+}
+
 /// A key of one of the numbered databases.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
