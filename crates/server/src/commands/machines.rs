@@ -4,7 +4,6 @@
 //! machine may wait for locks, and their holders go on. Scripts of transactions that write are not
 //! counted: such a transaction has all keys locked, so that one of them runs.
 
-use super::table::find;
 use crate::lua::{Input, Job, Machine, Outcome, Output, Script};
 use crate::server::Server;
 use crate::wrong::Wrong;
@@ -30,8 +29,7 @@ pub(super) struct Lease {
 fn machine() -> Result<Machine, Wrong> {
     match IDLE.with_borrow_mut(Vec::pop) {
         Some(machine) => Ok(machine),
-        None => Machine::new(|args| args.first().is_some_and(|name| find(name).is_some()))
-            .map_err(|error| Wrong::err(format_args!("no virtual machine: {error}"))),
+        None => Machine::new().map_err(|error| Wrong::err(format_args!("no virtual machine: {error}"))),
     }
 }
 

@@ -194,6 +194,15 @@ impl<'a> ScriptRun<'a> {
         }
     }
 
+    /// Returns true if the user may run a command; `None` if there is no such command with so many
+    /// arguments.
+    async fn may_run(&mut self, args: &[Vec<u8>]) -> Option<bool> {
+        self.pace.step().await;
+        let spec = find(&args[0]).filter(|spec| spec.takes(args.len()))?;
+        containers::check(spec, args).ok()?;
+        Some(self.session.is_unrestricted() || acl::allows(&self.session, spec, args).await)
+    }
+
     /// Sees to it that the access has the keys.
     async fn reach(&mut self, keys: &[Key], reaches_any: bool) -> Result<(), Stop> {
         let has_begun = std::mem::replace(&mut self.has_begun, true);
@@ -241,6 +250,7 @@ pub(super) async fn drive(
             Output::Done(outcome) => return run.stop.take().map_or(Ok(outcome), Err),
             Output::Idle => return Err(Stop::Store(Wrong::err("the virtual machine has failed"))),
             Output::Pause => run.pause(listed).await,
+            Output::Check(args) => Input::Checked(run.may_run(&args).await),
             Output::Call(args, protocol) => match run.call(&args, protocol, listed).await {
                 Ok(reply) => match run.look(listed) {
                     Some(why) => Input::Kill(why),

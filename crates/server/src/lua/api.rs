@@ -109,21 +109,11 @@ pub(super) fn tables(lua: &Lua, state: &Rc<State>) -> Result<(Table, Table)> {
         Ok(table)
     })?;
     table.raw_set("status_reply", status_reply)?;
-    let of = state.clone();
-    let check = lua.create_function(move |_, values: MultiValue| {
-        inside(&of, "redis.acl_check_cmd")?;
-        let args = arguments(&values).map_err(Raise::error)?;
-        match (of.is_command)(&args) {
-            true => Ok(true),
-            false => Err(raised_reply("ERR Invalid command passed to redis.acl_check_cmd()")),
-        }
-    })?;
-    table.raw_set("acl_check_cmd", check)?;
     Ok((table, of_load))
 }
 
 /// Checks that a script runs.
-fn inside(state: &State, name: &str) -> Result<()> {
+pub(super) fn inside(state: &State, name: &str) -> Result<()> {
     match state.is_running.get() {
         true => Ok(()),
         false => Err(raised_reply(format!("ERR {name} can only be called inside a script invocation"))),

@@ -43,16 +43,16 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Makes a machine. `is_command` says whether the arguments name a command.
+    /// Makes a machine.
     ///
     /// # Errors
     /// There is no memory for its stack.
-    pub(crate) fn new(is_command: fn(&[Vec<u8>]) -> bool) -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         let stack = DefaultStack::new(STACK)?;
         let is_spent = Rc::<Cell<bool>>::default();
         let spent = is_spent.clone();
         let mut routine = Coroutine::with_stack(stack, move |yielder, _first| {
-            if let Err(error) = serve(yielder, is_command, &spent) {
+            if let Err(error) = serve(yielder, &spent) {
                 report!(error, %error, "a virtual machine of Lua cannot be made");
             }
         });
@@ -123,7 +123,22 @@ fn call(
             state.killed.set(Some(why));
             Err(Raise::Error(raised_reply(why)))
         }
-        Input::Start(_) | Input::GoOn | Input::End => Err(Raise::Reply("ERR no reply")),
+        Input::Start(_) | Input::Checked(_) | Input::GoOn | Input::End => Err(Raise::Reply("ERR no reply")),
+    }
+}
+
+/// Returns true if the user may run a command.
+fn check(yielder: &Yielder<Input, Output>, state: &State, values: &MultiValue) -> Result<bool> {
+    api::inside(state, "redis.acl_check_cmd")?;
+    let args = api::arguments(values).map_err(Raise::error)?;
+    state.check()?;
+    match yielder.suspend(Output::Check(args)) {
+        Input::Checked(Some(may_run)) => Ok(may_run),
+        Input::Kill(why) => {
+            state.killed.set(Some(why));
+            Err(raised_reply(why))
+        }
+        _ => Err(raised_reply("ERR Invalid command passed to redis.acl_check_cmd()")),
     }
 }
 
@@ -139,15 +154,11 @@ fn error_of(value: &Value) -> Result<Option<LuaString>> {
 }
 
 /// The whole life of a machine.
-fn serve(
-    yielder: &Yielder<Input, Output>,
-    is_command: fn(&[Vec<u8>]) -> bool,
-    is_spent: &Cell<bool>,
-) -> Result<()> {
+fn serve(yielder: &Yielder<Input, Output>, is_spent: &Cell<bool>) -> Result<()> {
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
     let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
     lua.set_memory_limit(MEMORY_AT_MOST)?;
-    let state = Rc::new(State::new(is_command));
+    let state = Rc::new(State::default());
     lua.scope(|scope| {
         let host = host(&lua, &state)?;
         let redis: Table = host.raw_get("redis")?;
@@ -168,6 +179,9 @@ fn serve(
                 Err(Raise::Error(error)) => Err(error),
             })?;
         redis.raw_set("pcall", returning)?;
+        let of = state.clone();
+        let checking = scope.create_function(move |_, values: MultiValue| check(yielder, &of, &values))?;
+        redis.raw_set("acl_check_cmd", checking)?;
         let of = state.clone();
         let pausing = scope.create_function(move |_, ()| pause(yielder, &of))?;
         lua.set_named_registry_value(PAUSE, pausing)?;

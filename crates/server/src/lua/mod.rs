@@ -76,6 +76,8 @@ pub(crate) enum Input {
     Start(Job),
     /// The reply of the command that was called, in the protocol of the call.
     Reply(Vec<u8>),
+    /// True if the user may run the command that was checked; `None` if it is none.
+    Checked(Option<bool>),
     /// The pause is over.
     GoOn,
     /// The script is ended by an error of this text that it cannot catch.
@@ -90,6 +92,8 @@ pub(crate) enum Output {
     Idle,
     /// The script calls a command, and wants the reply in a protocol.
     Call(Vec<Vec<u8>>, Protocol),
+    /// The script asks whether the user may run a command.
+    Check(Vec<Vec<u8>>),
     /// Others are to run.
     Pause,
     /// The job has ended; the machine is idle.

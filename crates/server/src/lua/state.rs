@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// State of the job that runs, which functions of the host share.
+#[derive(Default)]
 pub(super) struct State {
     /// Protocol of the replies that the script gets.
     pub(super) protocol: Cell<Protocol>,
@@ -18,25 +19,12 @@ pub(super) struct State {
     pub(super) is_running: Cell<bool>,
     /// Functions that the library that is loaded has registered.
     pub(super) registered: RefCell<Option<Vec<(FunctionMeta, Function)>>>,
-    pub(super) is_command: fn(&[Vec<u8>]) -> bool,
     /// Error text with which the script is ended, or `None`.
     pub(super) killed: Cell<Option<&'static str>>,
     pub(super) json: Rc<RefCell<JsonSettings>>,
 }
 
 impl State {
-    pub(super) fn new(is_command: fn(&[Vec<u8>]) -> bool) -> Self {
-        Self {
-            protocol: Cell::default(),
-            random: Cell::new(0),
-            is_running: Cell::new(false),
-            registered: RefCell::default(),
-            is_command,
-            killed: Cell::new(None),
-            json: Rc::default(),
-        }
-    }
-
     /// Forgets what a job has left.
     pub(super) fn reset(&self) {
         self.protocol.set(Protocol::Two);

@@ -222,7 +222,7 @@ async fn read(code: &[u8], env: &Env) -> Result<Arc<Library>, Wrong> {
 }
 
 async fn functions_of(code: &Arc<[u8]>, env: &Env) -> Result<Vec<FunctionMeta>, Wrong> {
-    let machine = Machine::new(|_| false);
+    let machine = Machine::new();
     let mut machine = machine.map_err(|error| Wrong::err(format_args!("no virtual machine: {error}")))?;
     let (begun, mut pauses) = (env.now(), 0usize);
     let mut input = Input::Start(Job::Load(code.clone()));
@@ -230,7 +230,7 @@ async fn functions_of(code: &Arc<[u8]>, env: &Env) -> Result<Vec<FunctionMeta>, 
         input = match machine.resume(input) {
             Output::Done(Outcome::Loaded(functions)) => return Ok(functions),
             Output::Done(Outcome::Failed(wrong)) => return Err(wrong),
-            Output::Done(_) | Output::Idle | Output::Call(..) => {
+            Output::Done(_) | Output::Idle | Output::Call(..) | Output::Check(_) => {
                 return Err(Wrong::err("the virtual machine has failed"));
             }
             Output::Pause => {

@@ -192,6 +192,25 @@ fn a_dry_run_says_what_would_be_refused() {
 }
 
 #[test]
+fn a_script_asks_what_its_user_may_do() {
+    let served = Served::start();
+    let mut client = user(&served, "me", "+eval +acl|log +get +mget ~a &c");
+    let mut asked = |command: &str| {
+        client.call(&["EVAL", &format!("return redis.acl_check_cmd({command})"), "0"]).to_string()
+    };
+    assert_eq!((asked("'get', 'a'"), asked("'MGET', 'a', 'a'")), (":1".into(), ":1".into()));
+    assert_eq!((asked("'get', 'b'"), asked("'mget', 'a', 'b'")), ("nil".into(), "nil".into()));
+    assert_eq!((asked("'set', 'a', 1"), asked("'acl', 'whoami'")), ("nil".into(), "nil".into()));
+    for wrong in ["'nothing'", "'get'", "'acl', 'nothing'"] {
+        assert!(asked(wrong).starts_with("-ERR Invalid command passed to redis.acl_check_cmd()"), "{wrong}");
+    }
+    // A question is no refusal.
+    served.check(&[("ACL LOG", "[]")]);
+    let mut admin = served.client();
+    assert_eq!(admin.call(&["EVAL", "return redis.acl_check_cmd('set', 'x', 1)", "0"]).to_string(), ":1");
+}
+
+#[test]
 fn clients_are_listed_and_ended_by_their_user() {
     let served = Served::start();
     let mut client = user(&served, "me", "+client|info");

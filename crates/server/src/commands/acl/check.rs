@@ -73,6 +73,11 @@ pub(in super::super) async fn check(
     })
 }
 
+/// Returns true if the user of a client may send a request. A refusal is not noted.
+pub(in super::super) async fn allows(session: &Session, spec: &Spec, args: &[Vec<u8>]) -> bool {
+    refused(&session.user().rights(), spec, args).await.is_none()
+}
+
 async fn refusal_text(server: &Server, session: &Session, spec: &Spec, args: &[Vec<u8>]) -> Option<String> {
     let user = session.user();
     let refused = refused(&user.rights(), spec, args).await?;

@@ -14,7 +14,7 @@ mod check;
 mod file;
 mod rules;
 
-pub(super) use check::{Moment, check, may_read_all, note};
+pub(super) use check::{Moment, allows, check, may_read_all, note};
 
 use super::table::{Id, find};
 use super::{Call, QUOTED_AT_MOST, categories, containers, lower, numbering, quoted};
