@@ -1,7 +1,7 @@
 //! Groups of consumers of streams: XGROUP, XACK, XPENDING, XCLAIM and XAUTOCLAIM.
 
 use super::pace::Pace;
-use super::streams::{ids, reply_entries};
+use super::streams::{OF_STREAMS, ids, reply_entries};
 use super::table::Id;
 use super::{Call, QUOTED_AT_MOST, containers, quoted};
 use crate::entry_id::EntryId;
@@ -79,12 +79,14 @@ pub(super) async fn group(call: &mut Call<'_>) -> Result<(), Wrong> {
             };
             open.group.read = read;
             put(call, &stream, &open)?;
+            call.event(OF_STREAMS, "xgroup-setid", &key);
             call.out.ok();
         }
         "destroy" => {
             call.access.remove_group(&mut stream, open).await?;
             // Wakes the clients that wait for entries of the group.
             call.access.put_stream(&stream, true)?;
+            call.event(OF_STREAMS, "xgroup-destroy", &key);
             call.out.integer(1);
         }
         "createconsumer" => {
@@ -101,6 +103,7 @@ pub(super) async fn group(call: &mut Call<'_>) -> Result<(), Wrong> {
             if let Some((number, _)) = opened {
                 pending = call.access.remove_consumer(&mut stream, &mut open, number).await?;
                 put(call, &stream, &open)?;
+                call.event(OF_STREAMS, "xgroup-delconsumer", &key);
             }
             call.out.integer(pending.cast_signed());
         }
@@ -167,6 +170,7 @@ async fn create(
     let open = call.access.new_group(&mut stream, &call.args[3], group);
     call.access.put_group(&stream, &open)?;
     call.access.put_stream(&stream, is_new)?;
+    call.event(OF_STREAMS, "xgroup-create", &key);
     call.out.ok();
     Ok(())
 }

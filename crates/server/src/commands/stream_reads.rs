@@ -61,6 +61,12 @@ impl StreamRead {
             };
             match &*word.to_ascii_lowercase() {
                 b"block" if more > 0 => {
+                    if session.is_script() {
+                        let name = quoted(&args[0], QUOTED_AT_MOST);
+                        return Err(Wrong::err(format_args!(
+                            "{name} command is not allowed with BLOCK option from scripts"
+                        )));
+                    }
                     at += 1;
                     let millis = milliseconds_argument(&args[at])?.unsigned_abs();
                     waits = Some((millis > 0).then(|| Duration::from_millis(millis)));

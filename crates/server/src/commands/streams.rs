@@ -7,9 +7,11 @@ use crate::entry_id::EntryId;
 use crate::numbers::integer_argument;
 use crate::resp::Encoder;
 use crate::server::FormSetting;
-use crate::store::{OpenStream, Side, StreamEntry, StreamRecord};
+use crate::store::{Classes, OpenStream, Side, StreamEntry, StreamRecord};
 use crate::wrong::Wrong;
 
+/// Class of the events.
+pub(super) const OF_STREAMS: Classes = Classes::STREAM;
 /// Limit of an approximate trim of streams whose nodes have no maximum, and the largest one.
 const TRIMMED_BY_DEFAULT: i64 = 10_000;
 const TRIMMED_AT_MOST: i64 = 1_000_000;
@@ -190,7 +192,10 @@ pub(super) async fn add(call: &mut Call<'_>) -> Result<(), Wrong> {
     let why = "The ID specified in XADD is equal or smaller than the target stream top item";
     let id = id.ok_or(Wrong::err(why))?;
     call.access.append(&mut stream, id, fields)?;
-    trim_stream(call, &mut stream, &trim).await?;
+    call.event(OF_STREAMS, "xadd", &key);
+    if trim_stream(call, &mut stream, &trim).await? > 0 {
+        call.event(OF_STREAMS, "xtrim", &key);
+    }
     call.access.put_stream(&stream, true)?;
     call.out.bulk_text(id);
     Ok(())
@@ -203,6 +208,7 @@ pub(super) async fn trim(call: &mut Call<'_>) -> Result<(), Wrong> {
         removed = trim_stream(call, &mut stream, &trim).await?;
         if removed > 0 {
             call.access.put_stream(&stream, true)?;
+            call.event(OF_STREAMS, "xtrim", &stream.key);
         }
     }
     call.out.integer(removed.cast_signed());
@@ -223,6 +229,7 @@ pub(super) async fn delete(call: &mut Call<'_>) -> Result<(), Wrong> {
         removed = call.access.remove_entries(&mut stream, &ids).await?;
         if removed > 0 {
             call.access.put_stream(&stream, true)?;
+            call.event(OF_STREAMS, "xdel", &stream.key);
         }
     }
     call.out.integer(removed.cast_signed());
@@ -324,6 +331,7 @@ pub(super) async fn set_id(call: &mut Call<'_>) -> Result<(), Wrong> {
         stream.record.max_deleted = max_deleted;
     }
     call.access.put_stream(&stream, false)?;
+    call.event(OF_STREAMS, "xsetid", &stream.key);
     call.out.ok();
     Ok(())
 }

@@ -26,13 +26,14 @@ impl Classes {
     pub(crate) const SET: Self = Self(32);
     pub(crate) const HASH: Self = Self(64);
     pub(crate) const SORTED_SET: Self = Self(128);
+    pub(crate) const STREAM: Self = Self(1024);
     /// Deletions of expired keys.
     pub(crate) const EXPIRED: Self = Self(256);
     /// Lookups of keys that are not there.
     pub(crate) const MISS: Self = Self(1 << 12);
     /// Keys that were not there before.
     pub(crate) const NEW: Self = Self(1 << 13);
-    /// Those of `A`. Evictions, streams and modules are among them.
+    /// Those of `A`. Evictions and modules are among them.
     const ALL: Self = Self(0xffc);
     const CHANNELS: Self = Self::BY_KEY.and(Self::BY_EVENT);
 
@@ -46,7 +47,7 @@ impl Classes {
         (b'z', Self::SORTED_SET),
         (b'x', Self::EXPIRED),
         (b'e', Self(512)),
-        (b't', Self(1024)),
+        (b't', Self::STREAM),
         (b'd', Self(2048)),
         (b'n', Self::NEW),
         (b'K', Self::BY_KEY),

@@ -183,6 +183,37 @@ fn hashes_and_sorted_sets_have_events() {
 }
 
 #[test]
+fn streams_and_groups_have_events() {
+    check_events(&[
+        ("XADD s 1-0 a b", &[("xadd", "s")]),
+        ("XADD none NOMKSTREAM * a b", &[]),
+        ("XADD s 2-0 a b", &[("xadd", "s")]),
+        ("XADD s MAXLEN 2 3-0 a b", &[("xadd", "s"), ("xtrim", "s")]),
+        ("XADD s MAXLEN 9 4-0 a b", &[("xadd", "s")]),
+        ("XTRIM s MAXLEN 2", &[("xtrim", "s")]),
+        ("XTRIM s MAXLEN 2", &[]),
+        ("XDEL s 3-0 9-9", &[("xdel", "s")]),
+        ("XDEL s 3-0", &[]),
+        ("XSETID s 10-0", &[("xsetid", "s")]),
+        ("XGROUP CREATE s g 0", &[("xgroup-create", "s")]),
+        ("XGROUP CREATE t g 0 MKSTREAM", &[("xgroup-create", "t")]),
+        ("XGROUP SETID s g 0", &[("xgroup-setid", "s")]),
+        ("XGROUP CREATECONSUMER s g c", &[("xgroup-createconsumer", "s")]),
+        ("XGROUP CREATECONSUMER s g c", &[]),
+        ("XREADGROUP GROUP g c STREAMS s >", &[]),
+        ("XREADGROUP GROUP g d STREAMS s >", &[("xgroup-createconsumer", "s")]),
+        ("XCLAIM s g e 0 4-0", &[("xgroup-createconsumer", "s")]),
+        ("XAUTOCLAIM s g f 0 0", &[("xgroup-createconsumer", "s")]),
+        ("XACK s g 4-0", &[]),
+        ("XGROUP DELCONSUMER s g f", &[("xgroup-delconsumer", "s")]),
+        ("XGROUP DELCONSUMER s g none", &[]),
+        ("XGROUP DESTROY s none", &[]),
+        ("XGROUP DESTROY s g", &[("xgroup-destroy", "s")]),
+        ("DEL s", &[("del", "s")]),
+    ]);
+}
+
+#[test]
 fn an_expired_key_has_one_event() {
     let served = Served::start();
     let (mut listener, mut client) = (listener(&served), served.client());

@@ -389,6 +389,11 @@ fn scripts_within_transactions_and_databases() {
     eval(&mut client, "redis.call('set', 'k', 'kept'); error('x')");
     client.check(&[("GET k", "\"kept\"")]);
     assert_eq!(eval(&mut client, "return redis.call('blpop', 'none', 0) == false"), ":1");
+    assert_eq!(
+        eval(&mut client, "return redis.pcall('xread', 'block', 0, 'streams', 's', '$')"),
+        "-ERR xread command is not allowed with BLOCK option from scripts"
+    );
+    assert_eq!(eval(&mut client, "return redis.call('xread', 'streams', 's', '$') == false"), ":1");
     assert_eq!(eval(&mut client, "return redis.call('dbsize')"), ":1");
     client.check(&[("COMMAND GETKEYS EVAL x 2 a b c", "[\"a\" \"b\"]")]);
 }

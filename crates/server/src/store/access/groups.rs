@@ -12,6 +12,7 @@
 //!   those that were acknowledged before it. No pending entry is behind `highest`, so that
 //!   deliveries in the order of ids look for none.
 
+use super::super::events::Classes;
 use super::super::layout::{
     self, Consumer, Group, Pending, StreamRecord, consumer_key, consumer_name_key, group_key, group_prefixes,
     owned_key, owned_prefix, pending_key, split_consumer_name, split_group_key, split_owned,
@@ -199,6 +200,7 @@ impl Access {
         open.consumers.insert(number, consumer);
         open.group.consumers += 1;
         stream.record.others += 2;
+        self.event(Classes::STREAM, "xgroup-createconsumer", &stream.key);
         Ok(Some((number, true)))
     }
 
