@@ -75,6 +75,7 @@ impl Server {
                     break; // closing the database syncs
                 }
                 self.end_idle_clients();
+                self.fit_clients();
                 if self.settings().append_sync() == AppendSync::EverySecond
                     && let Err(error) = self.store().sync().await
                 {

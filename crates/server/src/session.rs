@@ -110,6 +110,7 @@ impl Session {
         self.caching.set(false);
         self.transaction.take();
         self.unwatch();
+        self.client.set_kept(false);
         self.client.set_name(Vec::new());
     }
 

@@ -7,10 +7,11 @@
 //! they and the unanswered ones allow; a transaction or a script is there as a whole or not at all;
 //! no member is popped twice, and the index of a sorted set agrees with its members; entries of a
 //! stream are delivered to a group once, and are pending until they are acknowledged ([`streams`]);
-//! equal seeds give equal histories. Without faults: what one client costs the others, how the end
-//! comes to clients that are slow or never pause, in [`blocking`] that elements reach those who
-//! wait for them, in [`linear`] that histories of shared keys are linearizable, and in [`tracking`]
-//! that caches of clients are not stale.
+//! equal seeds give equal histories. The memory of clients is limited, so that some are evicted.
+//! Without faults: what one client costs the others, how the end comes to clients that are slow or
+//! never pause, in [`blocking`] that elements reach those who wait for them, in [`linear`] that
+//! histories of shared keys are linearizable, and in [`tracking`] that caches of clients are not
+//! stale.
 //!
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` this number of seeds from there on.
 
@@ -46,6 +47,10 @@ use std::time::Duration;
 const CLIENTS: u64 = 4;
 const OPERATIONS: u64 = 40;
 const LIVES: u64 = 4;
+/// Memory of all clients together beyond which some are disconnected, in bytes.
+const CLIENT_MEMORY: usize = 24 << 10;
+/// Bytes of a large request; two of them are too many.
+const MUCH: usize = 20 << 10;
 
 /// What the clients know of the data.
 #[derive(Clone, Default)]
@@ -66,6 +71,8 @@ struct Known {
     resets: u64,
     /// Lives that a power failure ended.
     failures: u64,
+    /// Clients that were disconnected for their memory, in lives that came to their end.
+    evicted: u64,
 }
 
 /// The clients' knowledge of the sorted sets.
@@ -171,15 +178,16 @@ async fn connected(
 /// One client of one life.
 async fn client(env: Env, address: SocketAddr, number: u64, seed: u64, known: Rc<RefCell<Known>>) {
     let operate = async |client: &mut Client, random: &mut Random| {
-        let went = match random.below(11) {
+        let went = match random.below(12) {
             0 => count(client, &known).await,
-            1 => set_own(client, number, &known).await,
+            1 => set_own(client, number, &known, 1).await,
             2 => transact(client, &known).await,
             3 => add_score(client, random, &known).await,
             4 => pop_score(client, &known).await,
             5 => sum_score(client, &known).await,
             6..9 => streams::operate(client, number, random, &known).await,
             9 => scripts::transfer(client, random, &known).await,
+            10 => set_own(client, number, &known, MUCH).await,
             _ => look(client, number, &known).await,
         };
         known.borrow_mut().resets += u64::from(went.is_err());
@@ -200,14 +208,20 @@ async fn count(client: &mut Client, known: &RefCell<Known>) -> Result<(), Gone> 
     Ok(())
 }
 
-async fn set_own(client: &mut Client, number: u64, known: &RefCell<Known>) -> Result<(), Gone> {
+/// Sets the client's key, in a pipeline with a request of `echoed` bytes.
+async fn set_own(
+    client: &mut Client,
+    number: u64,
+    known: &RefCell<Known>,
+    echoed: usize,
+) -> Result<(), Gone> {
     let next = {
         let own = &mut known.borrow_mut().own[number as usize];
         own.1 += 1;
         own.1
     };
-    let reply = client.call(&format!("SET own:{number} {next}\r\n"), 1).await?;
-    assert_eq!(reply, ["+OK"]);
+    let reply = client.call(&format!("SET own:{number} {next}\r\nECHO {:x<echoed$}\r\n", ""), 3).await?;
+    assert_eq!((&*reply[0], reply[2].len()), ("+OK", echoed));
     known.borrow_mut().own[number as usize].0 = next;
     Ok(())
 }
@@ -316,7 +330,8 @@ async fn bulk(client: &mut Client) -> Result<u64, Gone> {
 /// One life of the machine, from opening the database to closing it, or to the power's end. `begin`
 /// spawns the clients, which stop the server.
 async fn live_with(env: Env, begin: impl FnOnce(&Env, SocketAddr, Server, &Tasks)) {
-    let options = ServerOptions { append_sync: AppendSync::Always, ..ServerOptions::default() };
+    let settings = vec![("maxmemory-clients".to_owned(), CLIENT_MEMORY.to_string().into_bytes())];
+    let options = ServerOptions { append_sync: AppendSync::Always, settings, ..ServerOptions::default() };
     let server = Server::open(Path::new("/db"), &options, &env).await.expect("the database opens");
     let listener = server.bind(SocketAddr::from(([10, 0, 0, 1], 6379))).expect("the address is free");
     let address = listener.address();
@@ -334,17 +349,25 @@ async fn live_with(env: Env, begin: impl FnOnce(&Env, SocketAddr, Server, &Tasks
     // its own, which a simulation has as a job, in which closing is refused.
 }
 
+/// Number of clients that a server has disconnected for their memory.
+fn evicted(server: &Server) -> u64 {
+    let metrics = server.metrics();
+    let line = metrics.lines().find_map(|line| line.strip_prefix("karst_clients_evicted_total "));
+    line.and_then(|number| number.parse().ok()).expect("the metric is there")
+}
+
 /// A life with clients that each have keys of their own.
 async fn live(env: Env, seed: u64, known: Rc<RefCell<Known>>) {
     live_with(env, |env, address, server, tasks| {
         let left = Rc::new(Cell::new(CLIENTS));
         for number in 0..CLIENTS {
             let (known, left, server) = (known.clone(), left.clone(), server.clone());
-            let env = env.clone();
+            let (env, all) = (env.clone(), known.clone());
             tasks.spawn(async move {
                 client(env, address, number, seed ^ (number << 32), known).await;
                 left.set(left.get() - 1);
                 if left.get() == 0 {
+                    all.borrow_mut().evicted += evicted(&server);
                     server.stop();
                 }
             });
@@ -394,8 +417,9 @@ async fn check(env: Env, known: Known) {
 }
 
 /// Runs all lives of one machine. Returns the sum of their histories, and the numbers of
-/// acknowledged INCRs, of resets, of power failures, and of writes and syncs of the log by tasks.
-fn lives(seed: u64) -> (u64, [u64; 4]) {
+/// acknowledged INCRs, of resets, of power failures, of writes and syncs of the log by tasks, and
+/// of evicted clients.
+fn lives(seed: u64) -> (u64, [u64; 5]) {
     let known = Rc::new(RefCell::new(Known { own: vec![(0, 0); CLIENTS as usize], ..Known::default() }));
     let mut random = Random::new(seed);
     let mut simulation = Simulation::new(seed);
@@ -423,7 +447,7 @@ fn lives(seed: u64) -> (u64, [u64; 4]) {
         simulation = simulation.restart(Crash::Process, random.next_u64());
     }
     let known = known.borrow();
-    (sum, [known.counted.len() as u64, known.resets, known.failures, by_tasks])
+    (sum, [known.counted.len() as u64, known.resets, known.failures, by_tasks, known.evicted])
 }
 
 /// Bytes of a command of any arguments.
@@ -663,16 +687,17 @@ fn a_client_that_never_pauses_is_ended() {
 
 #[test]
 fn acknowledged_writes_survive_and_counters_count_exactly() {
-    let mut sums = [0; 4];
+    let mut sums = [0; 5];
     for seed in asked::seeds(20, 500) {
         println!("KARST_SEED={seed} cargo test -p karst-server --test simulation");
         let (_, counts) = lives(seed);
         sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
-    let [counted, resets, failures, by_tasks] = sums;
+    let [counted, resets, failures, by_tasks, evicted] = sums;
     println!("{counted} INCRs acknowledged, {resets} connections reset, {failures} power failures");
-    println!("{by_tasks} writes and syncs of the log by tasks of the server");
+    println!("{by_tasks} writes and syncs of the log by tasks of the server, {evicted} clients evicted");
     assert!(by_tasks > 0, "all rounds of the log were led by jobs");
+    assert!(evicted > 0, "no client was evicted");
 }
 
 #[test]

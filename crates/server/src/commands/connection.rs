@@ -166,7 +166,12 @@ pub(super) async fn client(call: &mut Call<'_>) -> Result<(), Wrong> {
         ("setinfo", 4) => set_info(call)?,
         ("kill", 3..) => kill(call)?,
         ("reply", 3) => reply(call)?,
-        ("no-evict" | "no-touch", 3) if call.is(2, "on") || call.is(2, "off") => call.out.ok(),
+        ("no-evict" | "no-touch", 3) if call.is(2, "on") || call.is(2, "off") => {
+            if call.is(1, "no-evict") {
+                call.session.client.set_kept(call.is(2, "on"));
+            }
+            call.out.ok();
+        }
         ("no-evict" | "no-touch", 3) => return Err(Wrong::syntax()),
         ("tracking", _) => tracking::track(call).await?,
         ("caching", 3) => tracking::caching(call)?,

@@ -41,7 +41,7 @@ const CLIENT: &[Sub] = &[
         "Close connections: ADDR, LADDR, ID, TYPE, USER, MAXAGE, SKIPME.",
     ),
     ("list", -2, "[TYPE (normal|pubsub) | ID <id> [...]]", "Return information about connections."),
-    ("no-evict", 3, "(ON|OFF)", "Accepted; no connection is evicted."),
+    ("no-evict", 3, "(ON|OFF)", "Keep the connection whatever memory it takes (maxmemory-clients)."),
     ("no-touch", 3, "(ON|OFF)", "Accepted; accesses are not kept."),
     ("pause", -3, "<milliseconds> [WRITE|ALL]", "Have the commands of all clients wait."),
     ("reply", 3, "(ON|OFF|SKIP)", "Choose the replies that are sent."),

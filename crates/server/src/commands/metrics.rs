@@ -48,6 +48,7 @@ impl Server {
             ("karst_uptime_seconds", "Seconds since the start.", self.uptime().as_secs()),
             ("karst_clients", "Connected clients.", self.clients().count() as u64),
             ("karst_clients_blocked", "Clients whose commands wait.", self.clients().blocked() as u64),
+            ("karst_memory_clients_bytes", "Memory of clients.", self.clients().memory().bytes()),
             ("karst_memory_memtables_bytes", "Memory of memtables.", memtables),
             ("karst_memory_cache_bytes", "Memory of the block cache.", cache),
             ("karst_memory_resident_bytes", "Resident memory of the process.", memory.resident()),
@@ -59,6 +60,7 @@ impl Server {
         let counters = [
             ("karst_connections_total", "Connections accepted.", stats.connections.get()),
             ("karst_connections_rejected_total", "Connections refused.", stats.rejected.get()),
+            ("karst_clients_evicted_total", "Clients disconnected for their memory.", stats.evicted.get()),
             ("karst_received_bytes_total", "Bytes received from clients.", stats.received.get()),
             ("karst_sent_bytes_total", "Bytes sent to clients.", stats.sent.get()),
             ("karst_keys_expired_total", "Keys deleted because they had expired.", counts.expired()),

@@ -120,6 +120,7 @@ pub(super) fn memory_stats(call: &mut Call<'_>) {
         ("block.cache", cache),
         ("process.rss", memory.resident()),
         ("process.rss.peak", memory.resident_peak()),
+        ("clients.normal", call.server.clients().memory().bytes()),
         ("clients.count", call.server.clients().count() as u64),
         ("keys.count", keys),
     ];

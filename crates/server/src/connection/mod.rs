@@ -187,7 +187,9 @@ impl Connection<'_> {
                 break;
             }
         }
-        self.session.client.note_input(bytes + self.early.or(self.receiver.buffered()).len());
+        let waiting = self.early.or(self.receiver.buffered()).len() + self.parser.memory();
+        self.session.client.note_input(bytes + waiting);
+        self.server.fit_clients();
         Ok(())
     }
 
@@ -340,6 +342,7 @@ impl Connection<'_> {
             return Ok(());
         }
         let bytes = self.out.take();
+        self.session.client.note_output(bytes.len());
         self.server.stats().sent.add(bytes.len() as u64);
         let sending = pin!(self.sender.send(bytes));
         let sent = match select(sending, pin!(self.session.client.end.rung())).await {
@@ -356,6 +359,7 @@ impl Connection<'_> {
             Either::Right(_) => return Err(Over),
         };
         self.out.reuse(sent.map_err(|_| Over)?);
+        self.session.client.note_output(0);
         Ok(())
     }
 }

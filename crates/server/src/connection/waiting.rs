@@ -90,7 +90,10 @@ impl Connection<'_> {
         self.early.take(&mut self.receiver);
         let limits = self.server.settings().limits();
         let at_most = if self.session.is_authenticated() { limits.request } else { STRANGE_AT_MOST };
-        match self.early.bytes.len() - self.early.consumed > at_most {
+        let kept = self.early.bytes.len() - self.early.consumed;
+        self.session.client.note_input(kept);
+        self.server.fit_clients();
+        match kept > at_most {
             true => Err(Over),
             false => Ok(()),
         }

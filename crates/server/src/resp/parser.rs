@@ -144,6 +144,14 @@ impl Parser {
         }
     }
 
+    /// Memory of the request under way, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        match &self.state {
+            State::Argument { length, bytes, .. } => self.held - (*length - bytes.len()),
+            State::Start | State::Length { .. } => self.held,
+        }
+    }
+
     fn part(&mut self, input: &[u8], limits: &Limits) -> Result<Part, Malformed> {
         match &mut self.state {
             State::Start => {

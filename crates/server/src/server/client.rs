@@ -3,6 +3,7 @@
 //! Lock: the mutex of its names, for a copy.
 
 use super::bell::Bell;
+use super::client_memory::{Charge, ClientMemory};
 use super::mailbox::{Mailbox, OutputLimit};
 use super::subscriptions::{Space, Subscriptions};
 use super::users::User;
@@ -43,6 +44,12 @@ pub(crate) struct Client {
     held: AtomicU64,
     /// Bytes that were received and are not carried out.
     input: AtomicU64,
+    /// Bytes of replies that are being sent.
+    output: AtomicU64,
+    /// Memory of it that is counted with that of all.
+    charge: Charge,
+    /// It is not disconnected for its memory.
+    is_kept: AtomicBool,
     is_resp3: AtomicBool,
     is_monitor: AtomicBool,
     /// Its commands wait for the end of CLIENT PAUSE.
@@ -103,7 +110,13 @@ struct Names {
 }
 
 impl Client {
-    pub(super) fn new(id: u64, peer: SocketAddr, local: SocketAddr, user: Arc<User>, now: Duration) -> Self {
+    pub(super) fn new(
+        id: u64,
+        (peer, local): (SocketAddr, SocketAddr),
+        user: Arc<User>,
+        memory: Arc<ClientMemory>,
+        now: Duration,
+    ) -> Self {
         let names = Names {
             user,
             name: Vec::new(),
@@ -126,6 +139,9 @@ impl Client {
             watched: AtomicU64::new(0),
             held: AtomicU64::new(0),
             input: AtomicU64::new(0),
+            output: AtomicU64::new(0),
+            charge: Charge::new(memory),
+            is_kept: AtomicBool::new(false),
             is_resp3: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
             is_paused: AtomicBool::new(false),
@@ -151,6 +167,7 @@ impl Client {
             true => self.end.wake(),
             false => self.end.ring(),
         }
+        self.charge.set(self.memory());
     }
 
     /// Notes whether it sees the commands of all. Returns what was.
@@ -252,6 +269,7 @@ impl Client {
             ('t', tracking.has(Mode::ON)),
             ('R', tracking.has(Mode::BROKEN)),
             ('B', tracking.has(Mode::BROADCAST)),
+            ('e', self.is_kept()),
         ];
         let flags: String = all.iter().filter(|(_, has)| *has).map(|(flag, _)| *flag).collect();
         if flags.is_empty() { "N".to_owned() } else { flags }
@@ -292,6 +310,38 @@ impl Client {
     /// Notes how many bytes were received and are not carried out.
     pub(crate) fn note_input(&self, bytes: usize) {
         self.input.store(bytes as u64, Ordering::Relaxed);
+        self.charge.set(self.memory());
+    }
+
+    /// Notes how many bytes of replies are being sent.
+    pub(crate) fn note_output(&self, bytes: usize) {
+        self.output.store(bytes as u64, Ordering::Relaxed);
+        self.charge.set(self.memory());
+    }
+
+    /// Memory of its requests, its transaction, its replies and its pushes, in bytes.
+    fn memory(&self) -> u64 {
+        let of_requests = self.input.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed);
+        of_requests + self.output.load(Ordering::Relaxed) + self.mailbox.size() as u64
+    }
+
+    /// Memory that is counted with that of all clients, in bytes.
+    pub(super) fn counted_memory(&self) -> u64 {
+        self.charge.bytes()
+    }
+
+    /// Counts no memory of it from now on.
+    pub(super) fn close_charge(&self) {
+        self.charge.close();
+    }
+
+    /// Notes whether it is to stay connected whatever memory it takes.
+    pub(crate) fn set_kept(&self, is_kept: bool) {
+        self.is_kept.store(is_kept, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept.load(Ordering::Relaxed)
     }
 
     pub(crate) fn note_protocol(&self, protocol: Protocol) {
@@ -347,7 +397,7 @@ impl Client {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let protocol = if self.is_resp3() { 3 } else { 2 };
         let (input, held) = (self.input.load(Ordering::Relaxed), self.held.load(Ordering::Relaxed));
-        let pushes = self.mailbox.size() as u64;
+        let output = self.output.load(Ordering::Relaxed) + self.mailbox.size() as u64;
         let redirect = match self.tracking().has(Mode::ON) {
             true => self.tracking_redirect().cast_signed(),
             false => -1,
@@ -356,7 +406,7 @@ impl Client {
         let _never_fails = write!(
             line,
             "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db={} sub={} psub={} ssub={} \
-             multi={} watch={} qbuf={input} multi-mem={held} omem={pushes} tot-mem={} cmd={} user={} redir={redirect} resp={protocol} lib-name={} lib-ver={}",
+             multi={} watch={} qbuf={input} multi-mem={held} omem={output} tot-mem={} cmd={} user={} redir={redirect} resp={protocol} lib-name={} lib-ver={}",
             self.id,
             self.peer,
             self.local,
@@ -370,7 +420,7 @@ impl Client {
             self.subscribed(Space::Shards),
             self.queued.load(Ordering::Relaxed),
             self.watched.load(Ordering::Relaxed),
-            input + held + pushes,
+            input + held + output,
             if names.last_command.is_empty() { "NULL" } else { names.last_command },
             text(&names.user.name),
             text(&names.library),

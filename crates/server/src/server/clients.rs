@@ -3,6 +3,7 @@
 //! Lock: the mutexes of the list and of the monitors are held for a look-up or a copy.
 
 use super::client::Client;
+use super::client_memory::ClientMemory;
 use super::pubsub::PubSub;
 use super::tracking::Tracking;
 use super::users::User;
@@ -10,6 +11,7 @@ use crate::store::Interests;
 use crate::until::until;
 use event_listener::Event;
 use parking_lot::Mutex;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use std::time::Duration;
 pub(crate) struct Clients {
     list: Mutex<BTreeMap<u64, Arc<Client>>>,
     last_id: AtomicU64,
+    memory: Arc<ClientMemory>,
     /// Notified when a client leaves.
     left: Event,
     pubsub: PubSub,
@@ -45,6 +48,7 @@ impl Drop for Connected<'_> {
             self.clients.pubsub.leave(&self.client);
         }
         self.client.leave();
+        self.client.close_charge();
         self.clients.remove_monitor(&self.client);
         self.clients.tracking.disable(&self.client, &self.clients.interests);
         self.clients.list.lock().remove(&self.client.id);
@@ -72,7 +76,7 @@ impl Clients {
             return None;
         }
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let client = Arc::new(Client::new(id, peer, local, user.clone(), now));
+        let client = Arc::new(Client::new(id, (peer, local), user.clone(), self.memory.clone(), now));
         list.insert(id, client.clone());
         Some(Connected { clients: self, client })
     }
@@ -89,6 +93,31 @@ impl Clients {
     /// The client of this number, unless its connection is being ended.
     pub(crate) fn find(&self, id: u64) -> Option<Arc<Client>> {
         self.list.lock().get(&id).filter(|client| !client.is_leaving()).cloned()
+    }
+
+    /// Memory of all clients together.
+    pub(crate) fn memory(&self) -> &ClientMemory {
+        &self.memory
+    }
+
+    /// Disconnects the clients with the most memory until the others have at most `limit` bytes
+    /// together, or until those are left that stay whatever they take. Returns their number.
+    pub(super) fn evict(&self, limit: u64) -> u64 {
+        let mut all = self.all();
+        all.retain(|client| !client.is_kept() && client.counted_memory() > 0);
+        all.sort_by_cached_key(|client| Reverse(client.counted_memory()));
+        let mut evicted = 0;
+        for client in all {
+            if self.memory.bytes() <= limit {
+                break;
+            }
+            // It counts no more, so that no other is disconnected for memory that is about to be
+            // free.
+            client.close_charge();
+            client.end.ring();
+            evicted += 1;
+        }
+        evicted
     }
 
     /// Number of clients whose commands wait, also for the end of a pause.

@@ -5,10 +5,10 @@
 //!
 //! Invariant: the bytes of a mailbox are at most [`OutputLimit::hard`]; a push beyond it empties
 //! the mailbox, and the connection is to be ended. A client without pushes has no buffer, and its
-//! connection reads one flag for it.
+//! connection reads one number for it.
 
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Capacity that an empty mailbox keeps, in bytes.
@@ -33,7 +33,8 @@ impl Default for OutputLimit {
 /// Pushes that the connection has not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
-    has_mail: AtomicBool,
+    /// Number of bytes that wait.
+    size: AtomicUsize,
     mail: Mutex<Mail>,
 }
 
@@ -59,28 +60,28 @@ impl Mailbox {
             || soft_for.is_some_and(|span| span > Duration::from_secs(limit.soft_seconds))
         {
             *mail = Mail::default();
-            self.has_mail.store(false, Ordering::SeqCst);
+            self.size.store(0, Ordering::SeqCst);
             return false;
         }
         parts.iter().for_each(|part| mail.bytes.extend_from_slice(part));
-        self.has_mail.store(true, Ordering::SeqCst);
+        self.size.store(mail.bytes.len(), Ordering::SeqCst);
         true
     }
 
     /// True if there are bytes to take.
     pub(crate) fn has_mail(&self) -> bool {
-        self.has_mail.load(Ordering::SeqCst)
+        self.size() > 0
     }
 
     /// Number of bytes that wait.
     pub(super) fn size(&self) -> usize {
-        self.mail.lock().bytes.len()
+        self.size.load(Ordering::SeqCst)
     }
 
     /// Takes all bytes.
     pub(crate) fn take(&self) -> Vec<u8> {
         let mut mail = self.mail.lock();
-        self.has_mail.store(false, Ordering::SeqCst);
+        self.size.store(0, Ordering::SeqCst);
         mail.above_since = None;
         match mail.bytes.capacity() <= KEPT_AT_MOST {
             true => {

@@ -7,6 +7,7 @@
 mod acl_log;
 mod bell;
 mod client;
+mod client_memory;
 mod clients;
 mod command_stats;
 mod forms;
@@ -362,6 +363,15 @@ impl Server {
             self.users().set_default_password(value);
         }
         Ok(())
+    }
+
+    /// Disconnects the clients with the most memory while all together have more than
+    /// `maxmemory-clients`.
+    pub(crate) fn fit_clients(&self) {
+        let limit = self.settings().client_memory();
+        if limit > 0 && self.clients().memory().bytes() > limit {
+            self.stats().evicted.add(self.clients().evict(limit));
+        }
     }
 
     pub(crate) fn pause(&self) -> &Pause {

@@ -55,6 +55,7 @@ pub(crate) struct Settings {
     slow_log_length: AtomicU64,
     tracked_keys: AtomicU64,
     script_time: AtomicU64,
+    client_memory: AtomicU64,
     forms: Forms,
     operation: OperationSettings,
     /// Holder of `notify-keyspace-events`.
@@ -62,7 +63,7 @@ pub(crate) struct Settings {
 }
 
 /// Settings that CONFIG SET changes, by Redis' names; others that CONFIG GET knows are fixed.
-const CHANGEABLE: [&str; 12] = [
+const CHANGEABLE: [&str; 13] = [
     "busy-reply-threshold",
     "lua-time-limit",
     "appendfsync",
@@ -75,6 +76,7 @@ const CHANGEABLE: [&str; 12] = [
     "slowlog-max-len",
     "notify-keyspace-events",
     "tracking-table-max-keys",
+    "maxmemory-clients",
 ];
 
 /// Maximum of `maxclients`, which is in its error text.
@@ -111,6 +113,7 @@ impl Settings {
             slow_log_length: AtomicU64::new(SLOW_LOG_LENGTH),
             tracked_keys: AtomicU64::new(TRACKED_KEYS),
             script_time: AtomicU64::new(SCRIPT_TIME),
+            client_memory: AtomicU64::new(0),
             forms: Forms::default(),
             operation: OperationSettings::default(),
             interests,
@@ -172,6 +175,11 @@ impl Settings {
         (millis > 0).then(|| Duration::from_millis(millis))
     }
 
+    /// Maximum memory of all clients together, in bytes; 0: no limit.
+    pub(crate) fn client_memory(&self) -> u64 {
+        self.client_memory.load(Ordering::Relaxed)
+    }
+
     /// Settings of the forms that OBJECT ENCODING names.
     pub(crate) fn forms(&self) -> &Forms {
         &self.forms
@@ -201,6 +209,7 @@ impl Settings {
             "slowlog-max-len" => self.slow_log_length().to_string(),
             "busy-reply-threshold" | "lua-time-limit" => self.script_time.load(Ordering::Relaxed).to_string(),
             "maxclients" => self.max_clients().to_string(),
+            "maxmemory-clients" => self.client_memory().to_string(),
             "tracking-table-max-keys" => self.tracked_keys().to_string(),
             "notify-keyspace-events" => self.interests.classes().to_string(),
             "requirepass" => String::from_utf8_lossy(&self.password.lock()).into_owned(),
@@ -288,6 +297,10 @@ impl Settings {
                 let wrong = "argument must be between 0 and 9223372036854775807 inclusive";
                 let number = integer_within(value, 0, i64::MAX, wrong)?;
                 store(&self.script_time, number.cast_unsigned())
+            }
+            "maxmemory-clients" => {
+                let number = size(&text).filter(|number| *number <= SIZE_AT_MOST);
+                store(&self.client_memory, number.ok_or(Some("argument must be a memory value"))?)
             }
             "proto-max-bulk-len" => memory(&self.argument_at_most),
             "client-query-buffer-limit" => memory(&self.request_at_most),

@@ -9,6 +9,8 @@ pub(crate) struct Stats {
     pub(crate) connections: Counter,
     /// Connections refused because there are `maxclients` already.
     pub(crate) rejected: Counter,
+    /// Clients disconnected for their memory.
+    pub(crate) evicted: Counter,
     /// Commands carried out or refused.
     pub(crate) commands: Counter,
     /// Error replies.
@@ -40,8 +42,15 @@ impl Counter {
 impl Stats {
     /// Sets all to zero.
     pub(crate) fn reset(&self) {
-        let all =
-            [&self.connections, &self.rejected, &self.commands, &self.errors, &self.received, &self.sent];
+        let all = [
+            &self.connections,
+            &self.rejected,
+            &self.evicted,
+            &self.commands,
+            &self.errors,
+            &self.received,
+            &self.sent,
+        ];
         all.into_iter().for_each(Counter::reset);
     }
 }

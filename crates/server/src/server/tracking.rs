@@ -353,7 +353,8 @@ mod tests {
             let address = SocketAddr::from(([127, 0, 0, 1], 1));
             self.last.set(self.last.get() + 1);
             let user = Users::new(b"").default().clone();
-            let client = Client::new(self.last.get(), address, address, user, Duration::ZERO);
+            let client =
+                Client::new(self.last.get(), (address, address), user, Arc::default(), Duration::ZERO);
             client.note_protocol(Protocol::Three);
             Arc::new(client)
         }

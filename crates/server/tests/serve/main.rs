@@ -8,6 +8,7 @@ mod blocking;
 mod client;
 mod connections;
 mod dump;
+mod eviction;
 mod field_expiry;
 mod geo;
 mod hashes;
