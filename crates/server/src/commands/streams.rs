@@ -192,8 +192,16 @@ pub(super) async fn add(call: &mut Call<'_>) -> Result<(), Wrong> {
     let why = "The ID specified in XADD is equal or smaller than the target stream top item";
     let id = id.ok_or(Wrong::err(why))?;
     call.access.append(&mut stream, id, fields)?;
+    let trimmed = match trim_stream(call, &mut stream, &trim).await {
+        Ok(trimmed) => trimmed,
+        Err(refused) => {
+            // Others of a transaction are committed, and this entry is not to be with them.
+            call.access.take_back(&stream, id)?;
+            return Err(refused);
+        }
+    };
     call.event(OF_STREAMS, "xadd", &key);
-    if trim_stream(call, &mut stream, &trim).await? > 0 {
+    if trimmed > 0 {
         call.event(OF_STREAMS, "xtrim", &key);
     }
     call.access.put_stream(&stream, true)?;

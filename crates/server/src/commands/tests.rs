@@ -69,6 +69,31 @@ fn a_run_of_writers_loses_all_that_a_failure_was_to_be_committed_with() {
 }
 
 #[test]
+fn a_refused_command_leaves_nothing_to_commit() {
+    with_server(async |server, session| {
+        // More than one trim may remove in a test.
+        for id in 1..=1100 {
+            line(server, session, &format!("XADD s {id}-1 f v")).await;
+        }
+        let refused = "-ERR more than 4";
+        let run = ["XADD s MAXLEN 10 5000-1 f v", "SET a 1"].map(words);
+        assert_eq!(writers(server, session, &run).await, [refused, "+OK"]);
+        for queued in ["MULTI", "XADD s MAXLEN 10 5000-1 f v", "SET b 1"] {
+            line(server, session, queued).await;
+        }
+        assert_eq!(line(server, session, "EXEC").await, ["*2", refused, "+OK"]);
+        let script = "redis.pcall('xadd','s','maxlen',10,'5000-1','f','v');redis.call('set','c',1)";
+        assert_eq!(line(server, session, &format!("EVAL {script} 0")).await, ["$-1"]);
+        assert_eq!(line(server, session, "EXISTS a b c").await, [":3"]);
+        assert_eq!(line(server, session, "XADD s 6000-1 f v").await, ["$6", "6000-1"]);
+        assert_eq!(line(server, session, "XLEN s").await, [":1101"]);
+        let last = line(server, session, "XREVRANGE s + - COUNT 2").await;
+        assert_eq!((&*last[3], &*last[11]), ("6000-1", "1100-1"), "{last:?}");
+        assert_eq!(line(server, session, "XTRIM s MAXLEN ~ 500 LIMIT 600").await, [":600"]);
+    });
+}
+
+#[test]
 fn neighbouring_gets_answer_and_fail_each_by_itself() {
     with_server(async |server, session| {
         for before in ["SET good 1", "RPUSH list x", "SET late 2 PXAT 1"] {

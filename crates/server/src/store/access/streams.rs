@@ -23,7 +23,7 @@ const SMALL: u64 = 128;
 const AT_ONCE: usize = 256;
 /// Maximum number of entries that one call removes, unless it takes all: the id of each is held in
 /// memory, and its deletion.
-pub(super) const REMOVED_AT_MOST: u64 = 4 << 20;
+pub(super) const REMOVED_AT_MOST: u64 = if cfg!(test) { 1000 } else { 4 << 20 };
 
 /// An entry.
 #[derive(Clone, Debug)]
@@ -155,6 +155,12 @@ impl Access {
         record.length += 1;
         record.added = record.added.saturating_add(1);
         Ok(())
+    }
+
+    /// Undoes [`append`](Self::append), in the batch alone: the stream is not put afterwards.
+    pub(crate) fn take_back(&mut self, stream: &OpenStream, id: EntryId) -> Result<(), Wrong> {
+        let (key, store) = (entry_key(stream.record.version, id), self.store.clone());
+        Ok(self.changes()?.batch.delete_cf(&store.0.elements, key)?)
     }
 
     /// Removes the first entries: up to `count`, with ids up to `last`. Returns their number. Their
