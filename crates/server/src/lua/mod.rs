@@ -42,6 +42,8 @@ const INSTRUCTIONS: u32 = 4096;
 const ELEMENTS: usize = 4096;
 /// Maximum number of bytes of the reply of a script.
 const REPLY_AT_MOST: usize = 128 << 20;
+/// Maximum number of values that a function returns: those that Lua's stack has room for.
+const RESULTS_AT_MOST: usize = 7000;
 /// Maximum depth of tables in the reply of a script.
 const DEPTH_AT_MOST: usize = 2000;
 

@@ -1,5 +1,6 @@
 //! The library `cmsgpack`: values as MessagePack, as Redis has it.
 
+use super::RESULTS_AT_MOST;
 use super::errors::raised;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
@@ -74,6 +75,9 @@ fn unpack(lua: &Lua, values: &MultiValue, name: &str, limit: Option<(i64, usize)
     let mut found = MultiValue::new();
     let most = if most == 0 { usize::MAX } else { usize::try_from(most).unwrap_or(usize::MAX) };
     while reader.at < text.len() && found.len() < most {
+        if found.len() >= RESULTS_AT_MOST {
+            return Err(raised(lua, "too many results to unpack"));
+        }
         let value = reader.value(0)?;
         found.push_back(value);
     }

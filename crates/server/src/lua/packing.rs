@@ -1,5 +1,6 @@
 //! The library `struct`: values as the bytes of structures of C, as Redis has it.
 
+use super::RESULTS_AT_MOST;
 use super::errors::raised;
 use mlua::{Error, Lua, MultiValue, Result, Table, Value};
 
@@ -200,6 +201,9 @@ fn unpack(lua: &Lua, values: &MultiValue) -> Result<MultiValue> {
     let at = at.as_mut().ok_or_else(|| bad(lua, 3, "unpack", "offset must be 1 or greater"))?;
     let mut found = MultiValue::new();
     while let Some((item, padding)) = format.next(*at)? {
+        if found.len() >= RESULTS_AT_MOST {
+            return Err(raised(lua, "too many results to unpack"));
+        }
         let short = || bad(lua, 2, "unpack", "data string too short");
         *at = at.saturating_add(padding);
         let mut size = item.size;
