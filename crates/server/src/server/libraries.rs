@@ -8,12 +8,14 @@ use crate::store::{Durability, Store};
 use crate::wrong::Wrong;
 use karstdb::io::{Env, report, sleep, yield_now};
 use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Time that the code of a library may run when it is loaded.
 const LOAD_AT_MOST: Duration = Duration::from_millis(500);
+/// Time that the code of a library of the store may run, which did run before.
+const LOAD_AGAIN_AT_MOST: Duration = Duration::from_secs(60);
 /// Pauses of the code after which time passes for others.
 const PAUSES: usize = 64;
 const PAUSE: Duration = Duration::from_micros(100);
@@ -82,23 +84,25 @@ pub(crate) enum RestorePolicy {
 /// The libraries of a server.
 pub(crate) struct Libraries {
     now: RwLock<Arc<KnownLibraries>>,
-    changing: async_lock::Mutex<()>,
+    /// Locked for a change. Names of libraries of the store that were not loaded.
+    unloaded: async_lock::Mutex<BTreeSet<String>>,
 }
 
 impl Libraries {
     /// Loads those of the store. One whose code fails is reported and left out.
     pub(crate) async fn load(store: &Store, env: &Env) -> karstdb::Result<Self> {
-        let mut known = KnownLibraries::default();
+        let (mut known, mut unloaded) = (KnownLibraries::default(), BTreeSet::new());
         for (name, code) in store.libraries().await? {
-            let loaded = match read(&code, env).await {
+            let loaded = match read(&code, LOAD_AGAIN_AT_MOST, env).await {
                 Ok(library) => known.add(&library),
                 Err(wrong) => Err(wrong),
             };
             if let Err(error) = loaded {
                 report!(error, name, %error, "a library of functions was not loaded");
+                unloaded.insert(name);
             }
         }
-        Ok(Self { now: RwLock::new(Arc::new(known)), changing: async_lock::Mutex::new(()) })
+        Ok(Self { now: RwLock::new(Arc::new(known)), unloaded: async_lock::Mutex::new(unloaded) })
     }
 
     /// Returns the libraries as they are.
@@ -106,19 +110,31 @@ impl Libraries {
         self.now.read().clone()
     }
 
-    /// Writes and publishes a change. The caller holds the lock of changes.
-    async fn set(&self, known: KnownLibraries, store: &Store, durability: Durability) -> Result<(), Wrong> {
+    /// Writes and publishes a change. Removes the records of the `unloaded` libraries that `goes`
+    /// names.
+    async fn set(
+        &self,
+        known: KnownLibraries,
+        unloaded: &mut BTreeSet<String>,
+        goes: impl Fn(&str) -> bool,
+        store: &Store,
+        durability: Durability,
+    ) -> Result<(), Wrong> {
         let before = self.now();
         let is_in = |known: &KnownLibraries, library: &Arc<Library>| {
             known.by_name.get(&library.name).is_some_and(|other| Arc::ptr_eq(other, library))
         };
         let removed = before.all().filter(|library| !known.by_name.contains_key(&library.name));
-        let removed: Vec<&str> = removed.map(|library| &*library.name).collect();
+        let mut removed: Vec<&str> = removed.map(|library| &*library.name).collect();
+        let gone: Vec<String> = unloaded.iter().filter(|name| goes(name)).cloned().collect();
+        // A new library of the name takes the place of the record.
+        removed.extend(gone.iter().map(|name| &**name).filter(|name| !known.by_name.contains_key(*name)));
         let put = known.all().filter(|library| !is_in(&before, library));
         let put: Vec<(&str, &[u8])> = put.map(|library| (&*library.name, &*library.code)).collect();
         if !removed.is_empty() || !put.is_empty() {
             store.change_libraries(&removed, &put, durability).await?;
         }
+        unloaded.retain(|name| !goes(name));
         *self.now.write() = Arc::new(known);
         Ok(())
     }
@@ -135,13 +151,14 @@ impl Libraries {
         env: &Env,
         durability: Durability,
     ) -> Result<String, Wrong> {
-        let _changing = self.changing.lock().await;
+        let mut unloaded = self.unloaded.lock().await;
         let (name, mut known) = (Library::name_of(code)?, (*self.now()).clone());
-        if known.remove(&name).is_some() && !replaces {
+        let is_there = known.remove(&name).is_some() || unloaded.contains(&name);
+        if is_there && !replaces {
             return Err(Wrong::err(format_args!("Library '{name}' already exists")));
         }
-        known.add(&read(code, env).await?)?;
-        self.set(known, store, durability).await?;
+        known.add(&read(code, LOAD_AT_MOST, env).await?)?;
+        self.set(known, &mut unloaded, |other| other == name, store, durability).await?;
         Ok(name)
     }
 
@@ -155,12 +172,12 @@ impl Libraries {
         store: &Store,
         durability: Durability,
     ) -> Result<bool, Wrong> {
-        let _changing = self.changing.lock().await;
+        let mut unloaded = self.unloaded.lock().await;
         let mut known = (*self.now()).clone();
-        if known.remove(name).is_none() {
+        if known.remove(name).is_none() && !unloaded.contains(name) {
             return Ok(false);
         }
-        self.set(known, store, durability).await?;
+        self.set(known, &mut unloaded, |other| other == name, store, durability).await?;
         Ok(true)
     }
 
@@ -169,8 +186,8 @@ impl Libraries {
     /// # Errors
     /// Those of the store.
     pub(crate) async fn flush(&self, store: &Store, durability: Durability) -> Result<(), Wrong> {
-        let _changing = self.changing.lock().await;
-        self.set(KnownLibraries::default(), store, durability).await
+        let mut unloaded = self.unloaded.lock().await;
+        self.set(KnownLibraries::default(), &mut unloaded, |_| true, store, durability).await
     }
 
     /// Adds many, all or none.
@@ -185,43 +202,46 @@ impl Libraries {
         env: &Env,
         durability: Durability,
     ) -> Result<(), Wrong> {
-        let _changing = self.changing.lock().await;
+        let mut unloaded = self.unloaded.lock().await;
         let mut known = match policy {
             RestorePolicy::Flush => KnownLibraries::default(),
             RestorePolicy::Append | RestorePolicy::Replace => (*self.now()).clone(),
         };
         let mut restored = KnownLibraries::default();
         for code in codes {
-            let library = read(code, env).await?;
+            let library = read(code, LOAD_AT_MOST, env).await?;
             let name = &library.name;
             if restored.by_name.contains_key(name) {
                 return Err(Wrong::err(format_args!("Library '{name}' already exists")));
             }
             restored.add(&library)?;
-            if known.remove(name).is_some() && policy != RestorePolicy::Replace {
+            let is_there =
+                known.remove(name).is_some() || policy == RestorePolicy::Append && unloaded.contains(name);
+            if is_there && policy != RestorePolicy::Replace {
                 return Err(Wrong::err(format_args!("Library {name} already exists")));
             }
         }
         for library in restored.all() {
             known.add(library)?;
         }
-        self.set(known, store, durability).await
+        let goes = |name: &str| policy == RestorePolicy::Flush || restored.by_name.contains_key(name);
+        self.set(known, &mut unloaded, goes, store, durability).await
     }
 }
 
 /// Runs the code of a library on a machine of its own, to know its functions.
 ///
 /// # Errors
-/// The code is wrong, fails, or runs for too long.
-async fn read(code: &[u8], env: &Env) -> Result<Arc<Library>, Wrong> {
+/// The code is wrong, fails, or runs for longer than `at_most`.
+async fn read(code: &[u8], at_most: Duration, env: &Env) -> Result<Arc<Library>, Wrong> {
     let name = Library::name_of(code)?;
     let code: Arc<[u8]> = code.into();
-    let mut functions = functions_of(&code, env).await?;
+    let mut functions = functions_of(&code, at_most, env).await?;
     functions.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(Arc::new(Library { name, code, functions, reaches_all: false.into() }))
 }
 
-async fn functions_of(code: &Arc<[u8]>, env: &Env) -> Result<Vec<FunctionMeta>, Wrong> {
+async fn functions_of(code: &Arc<[u8]>, at_most: Duration, env: &Env) -> Result<Vec<FunctionMeta>, Wrong> {
     let machine = Machine::new();
     let mut machine = machine.map_err(|error| Wrong::err(format_args!("no virtual machine: {error}")))?;
     let (begun, mut pauses) = (env.now(), 0usize);
@@ -239,11 +259,79 @@ async fn functions_of(code: &Arc<[u8]>, env: &Env) -> Result<Vec<FunctionMeta>, 
                     true => sleep(env, PAUSE).await,
                     false => yield_now().await,
                 }
-                match env.now().saturating_sub(begun) > LOAD_AT_MOST {
+                match env.now().saturating_sub(begun) > at_most {
                     true => Input::Kill("ERR FUNCTION LOAD timeout"),
                     false => Input::GoOn,
                 }
             }
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{Server, ServerOptions};
+    use karstdb::io::{MemoryFileSystem, block_on};
+    use std::path::Path;
+
+    const DURABILITY: Durability = Durability::Logged;
+
+    fn code(name: &str, function: &str) -> Vec<u8> {
+        format!("#!lua name={name}\nredis.register_function('{function}', function() return 1 end)").into()
+    }
+
+    /// Has a server whose store has a library `broken` that cannot be loaded, and one that can.
+    fn with_server(test: impl AsyncFnOnce(&Server, &Libraries)) {
+        let env = Env::builder().file_system(Arc::new(MemoryFileSystem::new())).build();
+        block_on(&env, async {
+            let (path, options) = (Path::new("/db"), ServerOptions::default());
+            let server = Server::open(path, &options, &env).await.unwrap();
+            let good = code("good", "f");
+            let put: [(&str, &[u8]); 2] = [("broken", b"#!lua name=broken\nerror('x')"), ("good", &good)];
+            server.store().change_libraries(&[], &put, DURABILITY).await.unwrap();
+            server.close().await.unwrap();
+            let server = Server::open(path, &options, &env).await.unwrap();
+            assert_eq!(server.libraries().now().sizes().0, 1);
+            test(&server, server.libraries()).await;
+        });
+    }
+
+    async fn stored(server: &Server) -> Vec<String> {
+        server.store().libraries().await.unwrap().into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn a_flush_removes_libraries_that_were_not_loaded() {
+        with_server(async |server, libraries| {
+            libraries.flush(server.store(), DURABILITY).await.unwrap();
+            assert!(stored(server).await.is_empty());
+        });
+        with_server(async |server, libraries| {
+            let (codes, flush) = ([code("new", "g")], RestorePolicy::Flush);
+            libraries.restore(&codes, flush, server.store(), server.env(), DURABILITY).await.unwrap();
+            assert_eq!(stored(server).await, ["new"]);
+        });
+    }
+
+    #[test]
+    fn a_library_that_was_not_loaded_is_there_until_it_is_removed_or_replaced() {
+        with_server(async |server, libraries| {
+            let (store, env, new) = (server.store(), server.env(), code("broken", "g"));
+            assert!(libraries.add(&new, false, store, env, DURABILITY).await.is_err());
+            let append = RestorePolicy::Append;
+            let codes = [new.clone()];
+            assert!(libraries.restore(&codes, append, store, env, DURABILITY).await.is_err());
+            assert_eq!(stored(server).await, ["broken", "good"]);
+            libraries.add(&new, true, store, env, DURABILITY).await.unwrap();
+            assert_eq!(store.libraries().await.unwrap()[0].1, new);
+            assert!(libraries.remove("broken", store, DURABILITY).await.unwrap());
+            assert!(!libraries.remove("broken", store, DURABILITY).await.unwrap());
+            assert_eq!(stored(server).await, ["good"]);
+        });
+        with_server(async |server, libraries| {
+            assert!(libraries.remove("broken", server.store(), DURABILITY).await.unwrap());
+            assert_eq!(stored(server).await, ["good"]);
+        });
     }
 }
