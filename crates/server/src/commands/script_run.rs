@@ -171,8 +171,8 @@ impl<'a> ScriptRun<'a> {
         if spec.reaches_any(args) || !keys.is_empty() {
             self.reach(&keys, spec.reaches_any(args)).await?;
         }
-        if spec.flags.has(Flags::WRITE) {
-            listed.script.note_write();
+        if spec.flags.has(Flags::WRITE) && !listed.script.note_write() {
+            return refused("the script was killed");
         }
         let access = match &mut self.lent {
             Lent::Any(access) => &mut **access,

@@ -9,7 +9,7 @@ use async_lock::{Semaphore, SemaphoreGuardArc};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Maximum number of scripts that were only run, and not loaded, as in Redis 7.4.
@@ -61,19 +61,35 @@ pub(crate) struct RunningScript {
     /// Environment's monotonic time at which it began.
     pub(crate) since: Duration,
     is_slow: AtomicBool,
-    has_written: AtomicBool,
-    is_killed: AtomicBool,
+    /// [`READING`], [`WRITING`] or [`KILLED`].
+    state: AtomicU8,
 }
 
+/// It has called no command that writes.
+const READING: u8 = 0;
+/// It has begun to write, and is not killed any more.
+const WRITING: u8 = 1;
+/// It is to end, and writes nothing.
+const KILLED: u8 = 2;
+
 impl RunningScript {
-    /// Notes that it has written.
-    pub(crate) fn note_write(&self) {
-        self.has_written.store(true, Ordering::Relaxed);
+    /// Notes that it is about to write. Returns false if it was killed, and may not.
+    pub(crate) fn note_write(&self) -> bool {
+        self.change(WRITING) || self.state.load(Ordering::Relaxed) == WRITING
+    }
+
+    /// Has it end. Returns false if it has written, and goes on.
+    fn kill(&self) -> bool {
+        self.change(KILLED) || self.is_killed()
+    }
+
+    fn change(&self, to: u8) -> bool {
+        self.state.compare_exchange(READING, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// True after SCRIPT KILL or FUNCTION KILL.
     pub(crate) fn is_killed(&self) -> bool {
-        self.is_killed.load(Ordering::Relaxed)
+        self.state.load(Ordering::Relaxed) == KILLED
     }
 
     /// True once it has run for longer than the threshold.
@@ -198,8 +214,7 @@ impl Scripts {
             command,
             since,
             is_slow: false.into(),
-            has_written: false.into(),
-            is_killed: false.into(),
+            state: READING.into(),
         });
         self.running.lock().push(script.clone());
         Listed { scripts: self, script }
@@ -237,23 +252,22 @@ impl Scripts {
         if slow.is_empty() {
             return Err(Wrong::new("NOTBUSY No scripts in execution right now."));
         }
-        let has_written = |script: &RunningScript| script.has_written.load(Ordering::Relaxed);
-        let can_be = slow.iter().filter(|script| !has_written(script));
-        let can_be: Vec<_> = can_be.collect();
-        if can_be.is_empty() {
-            return Err(Wrong::new(
+        let has_written = |script: &RunningScript| script.state.load(Ordering::Relaxed) == WRITING;
+        let (of_kind, others): (Vec<_>, Vec<_>) =
+            slow.into_iter().partition(|script| script.is_function == is_function);
+        // All of them, and not only the first.
+        let killed = of_kind.iter().filter(|script| script.kill()).count();
+        if killed > 0 {
+            Ok(())
+        } else if others.iter().any(|script| !has_written(script)) {
+            Err(busy(!is_function))
+        } else {
+            Err(Wrong::new(
                 "UNKILLABLE Sorry the script already executed write commands against the dataset. You can \
                  either wait the script termination or kill the server in a hard way using the SHUTDOWN \
                  NOSAVE command.",
-            ));
+            ))
         }
-        if can_be.iter().all(|script| script.is_function != is_function) {
-            return Err(busy(!is_function));
-        }
-        for script in can_be.iter().filter(|script| script.is_function == is_function) {
-            script.is_killed.store(true, Ordering::Relaxed);
-        }
-        Ok(())
     }
 }
 
@@ -302,8 +316,12 @@ mod tests {
         assert!(text(scripts.check_busy()).starts_with("BUSY"));
         assert!(text(scripts.kill(true)).contains("SCRIPT KILL"));
         assert!(scripts.kill(false).is_ok() && listed.script.is_killed());
-        listed.script.note_write();
-        assert!(text(scripts.kill(false)).starts_with("UNKILLABLE"));
+        assert!(!listed.script.note_write(), "it was killed");
+        drop(listed);
+        let listed = scripts.begin(false, "y".to_owned(), Vec::new(), Duration::ZERO);
+        listed.set_slow();
+        assert!(listed.script.note_write() && listed.script.note_write());
+        assert!(text(scripts.kill(false)).starts_with("UNKILLABLE") && !listed.script.is_killed());
         drop(listed);
         assert!(!scripts.is_busy() && scripts.running().is_none());
     }
