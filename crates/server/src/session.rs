@@ -208,12 +208,17 @@ impl Session {
         }
     }
 
+    /// True if keys that the client reads may be noted.
+    pub(crate) fn tracks(&self) -> bool {
+        let mode = self.client.tracking();
+        mode.has(Mode::ON) && !mode.has(Mode::BROADCAST)
+    }
+
     /// True if the keys that the next command reads are noted, so that the client is told of their
     /// changes.
     pub(crate) fn is_tracking(&self) -> bool {
         let mode = self.client.tracking();
-        mode.has(Mode::ON)
-            && !mode.has(Mode::BROADCAST)
+        self.tracks()
             && (!mode.has(Mode::OPT_IN) || self.caching.get())
             && (!mode.has(Mode::OPT_OUT) || !self.caching.get())
     }

@@ -16,7 +16,7 @@ use super::collections::{ManyPop, many_pop};
 use super::pace::Pace;
 use super::stream_reads::{self, StreamRead};
 use super::table::{Id, Spec};
-use super::{Call, acl, commit, lists, numbering, zsets};
+use super::{Call, acl, commit, lists, numbering, tracking, zsets};
 use crate::numbers::{integer_argument, milliseconds_argument};
 use crate::resp::Encoder;
 use crate::server::{AppendSync, Server};
@@ -72,6 +72,8 @@ pub(crate) struct Waiting {
     wanted: Wanted,
     /// Keys that it writes.
     written: Vec<Key>,
+    /// Its keys are noted for client-side caching each time before they are read.
+    notes: bool,
     waiter: Waiter,
     /// Environment's monotonic time at which it gives up.
     until: Option<Duration>,
@@ -223,6 +225,10 @@ pub(super) async fn begin(
 ) -> Result<Option<Waiting>, Wrong> {
     let mut wanted = Wanted::parse(spec.id, args, session)?;
     let written = spec.keys(args, session.db());
+    let notes = tracking::notes(spec, session);
+    if notes {
+        tracking::remember(spec, server, session, args).await;
+    }
     let store = server.store();
     let mut access = match wanted.waits || wanted.action.takes() {
         true => store.change(&written).await.by(session.client.id),
@@ -245,7 +251,7 @@ pub(super) async fn begin(
     commit(server, access).await?;
     session.client.block();
     let until = wanted.timeout.map(|timeout| server.env().now().saturating_add(timeout));
-    Ok(Some(Waiting { wanted, written, waiter, until }))
+    Ok(Some(Waiting { wanted, written, notes, waiter, until }))
 }
 
 /// Tries again a command that was signalled. Adds its reply, or returns it to wait on.
@@ -256,6 +262,10 @@ pub(crate) async fn resume(
     args: &[Vec<u8>],
     out: &mut Encoder,
 ) -> Option<Waiting> {
+    let spec = super::find(&args[0]);
+    if let Some(spec) = spec.filter(|_| waiting.notes) {
+        tracking::remember(spec, server, session, args).await;
+    }
     let mut access = server.store().change(&waiting.written).await.by(session.client.id);
     let signals = waiting.waiter.take();
     // The key that was written first gives the element.
@@ -265,7 +275,7 @@ pub(crate) async fn resume(
     keys.extend(wanted.keys.iter().filter(|key| !is_signalled(key)).cloned());
     let before = out.len();
     let mut call = Call { args, session, access: &mut access, out: &mut *out, server };
-    let allowed = match (session.is_unrestricted(), super::find(&args[0])) {
+    let allowed = match (session.is_unrestricted(), spec) {
         // Its user may have lost the right to it since it began to wait.
         (false, Some(spec)) => acl::check(acl::Moment::Sent, server, session, spec, args).await,
         _ => Ok(()),

@@ -67,12 +67,20 @@ pub(super) async fn exec(server: &Server, session: &Session, out: &mut Encoder) 
     let may_track =
         session.client.tracking().has(Mode::ON) || commands().any(|(spec, _)| spec.id == Id::Client);
     let store = server.store();
+    // Before the locks: those who wait for a machine have none. It is for all scripts of the
+    // transaction, which run one after the other.
+    let _permit = match commands().any(|(spec, _)| spec.needs_machine()) {
+        true => Some(server.scripts().permit().await),
+        false => None,
+    };
     let mut access = match writes {
         true if reaches_any => store.change_all().await,
         true => {
             keys.extend(watched.keys().cloned());
             store.change(&keys).await
         }
+        // The keys of a script may be any.
+        false if may_track && reaches_any => store.change_all().await,
         false => {
             keys.retain(|_| may_track);
             keys.extend(watched.keys().cloned());

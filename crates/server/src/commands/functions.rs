@@ -192,7 +192,9 @@ pub(super) async fn script(call: &mut Call<'_>) -> Result<(), Wrong> {
             let sha = sha1_hex(text);
             match scripts.find(&sha) {
                 Some(script) => scripts.add(&script, true)?,
-                None => drop(compile(call.server, call.access.is_view(), sha.clone(), text, true).await?),
+                None => {
+                    drop(compile(call.server, !call.session.is_in_exec(), sha.clone(), text, true).await?)
+                }
             }
             call.out.bulk(sha);
         }

@@ -320,7 +320,11 @@ pub(crate) async fn execute(
     }
     let before = out.len();
     server.stats().commands.add(1);
-    match perform(server, session, args, out).await {
+    let done = perform(server, session, args, out).await;
+    if session.caching.get() {
+        tracking::end_caching(session, args);
+    }
+    match done {
         Ok(waiting) => waiting,
         Err(wrong) => {
             fail(server, out, before, 1, Some(wrong));
@@ -400,7 +404,7 @@ async fn perform_now(
     session.client.note_command(numbering::name_of(spec, args), begun);
     let done = if spec.id == Id::Exec && session.is_in_transaction() {
         exec::exec(server, session, out).await.map(|()| None)
-    } else if spec.runs_writer() {
+    } else if spec.runs_writer() || spec.runs_script() && session.tracks() {
         scripting::begin(spec, server, session, args, out).await.map(|()| None)
     } else if spec.flags.has(Flags::BLOCKING) {
         blocking::begin(spec, server, session, args, out).await

@@ -2,10 +2,11 @@
 //!
 //! A script that may write has the keys that it declares for itself, as a command that writes them,
 //! and its writes are committed at its end, also if it has failed: all of it or nothing is there
-//! after a crash. One that only reads runs on a snapshot. A script that uses a key that it has not
-//! declared needs all keys: before its first command they are locked in place of the others; later
-//! it is abandoned, which undoes it, because nothing of it was committed, and runs again from the
-//! beginning with all keys locked. The next runs of such a script begin so.
+//! after a crash. One that only reads runs on a snapshot, unless its client tracks keys. A script
+//! that uses a key that it has not declared needs all keys: before its first command they are
+//! locked in place of the others; later it is abandoned, which undoes it, because nothing of it was
+//! committed, and runs again from the beginning with all keys locked. The next runs of such a
+//! script begin so.
 //!
 //! In EXEC a script runs on the access of the transaction, which has all keys locked then.
 
@@ -158,7 +159,8 @@ pub(super) async fn begin(
     // Before the locks: those who wait for a machine have none.
     let mut machine = lease(server, true).await?;
     let store = server.store();
-    if plan.is_read_only {
+    // A snapshot may be older than the moment at which a key is noted for client-side caching.
+    if plan.is_read_only && !session.tracks() {
         let mut view = store.view(store.now());
         view.pin();
         let mut run = ScriptRun::new(server, session, Lent::Any(&mut view), true);
@@ -175,7 +177,7 @@ pub(super) async fn begin(
                 keys: keys.iter().cloned().collect(),
             },
         };
-        let mut run = ScriptRun::new(server, session, lent, false);
+        let mut run = ScriptRun::new(server, session, lent, plan.is_read_only);
         let outcome = start(&plan, server, args, &mut run, &mut machine).await;
         if matches!(run.lent, Lent::All(_)) {
             plan.code.reaches_all().store(true, Ordering::Relaxed);
@@ -231,7 +233,8 @@ pub(super) async fn eval(call: &mut Call<'_>) -> Result<(), Wrong> {
     if !call.session.is_in_exec() {
         watching::show(spec, call.server, call.session, call.args);
     }
-    let waits = call.access.is_view();
+    // A transaction has its permit already.
+    let waits = !call.session.is_in_exec();
     let plan = Plan::new(spec, call.server, waits, call.args, call.out).await?;
     let mut machine = lease(call.server, waits).await?;
     // All reads of a view see one state.

@@ -146,6 +146,11 @@ impl Spec {
         matches!(self.id, Id::Eval | Id::EvalRo | Id::EvalSha | Id::EvalShaRo | Id::FCall | Id::FCallRo)
     }
 
+    /// True if it may need a virtual machine.
+    pub(crate) fn needs_machine(&self) -> bool {
+        self.runs_script() || self.id == Id::Script
+    }
+
     /// True if it runs a script that may write any key.
     pub(crate) fn runs_writer(&self) -> bool {
         self.runs_script() && !self.flags.has(Flags::READONLY)

@@ -2,7 +2,7 @@
 //! commands are about to read.
 
 use super::pace::Pace;
-use super::table::{Flags, Id, Spec};
+use super::table::{Flags, Id, Spec, find};
 use super::{Call, QUOTED_AT_MOST, quoted};
 use crate::numbers::integer;
 use crate::server::{Client, Mode, Overlap, PREFIXES_AT_MOST, Post, Server};
@@ -10,11 +10,21 @@ use crate::session::Session;
 use crate::wrong::Wrong;
 use std::sync::Arc;
 
+/// Ends CLIENT CACHING behind a request, unless it is of CLIENT itself, or begins or is in a
+/// transaction, which ends it.
+pub(super) fn end_caching(session: &Session, args: &[Vec<u8>]) {
+    let id = args.first().and_then(|name| find(name)).map(|spec| spec.id);
+    if id != Some(Id::Client) && !session.is_in_transaction() {
+        session.caching.set(false);
+    }
+}
+
 /// Returns true if the keys of a command that begins are to be noted. CLIENT CACHING ends with it,
-/// or with the transaction that it begins or is in. Of a script those of its commands are noted.
+/// unless it is a transaction or a script. Of a script the keys of its commands are noted.
 pub(super) fn notes(spec: &Spec, session: &Session) -> bool {
     let notes = spec.flags.has(Flags::READONLY) && !spec.runs_script() && session.is_tracking();
-    if !matches!(spec.id, Id::Client | Id::Multi | Id::Exec) && !session.is_in_exec() {
+    let is_last = !matches!(spec.id, Id::Client | Id::Multi | Id::Exec) && !spec.runs_script();
+    if is_last && !session.is_in_exec() {
         session.caching.set(false);
     }
     notes

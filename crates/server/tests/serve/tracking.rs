@@ -122,6 +122,48 @@ fn opting_in_and_out_is_for_the_next_command() {
 }
 
 #[test]
+fn any_command_ends_what_caching_has_begun() {
+    let served = Served::start();
+    let mut out = tracker(&served, "OPTOUT");
+    for line in ["EVAL return 0", "BLPOP none 0.001", "GET", "NOTHING", "EVAL_RO return 0"] {
+        out.check(&[("CLIENT CACHING NO", "+OK")]);
+        out.line(line);
+        out.check(&[("GET a", "nil")]);
+        served.check(&[("DEL a", ":0"), ("SET a 1", "+OK"), ("DEL a", ":1")]);
+        out.expect(&["(\"invalidate\" [\"a\"])"]);
+    }
+    // A script is one command.
+    let mut opted = tracker(&served, "OPTIN");
+    opted.check(&[("CLIENT CACHING YES", "+OK")]);
+    let script = "redis.call('get', 'a'); return redis.call('get', 'b')";
+    opted.call(&["EVAL_RO", script, "0"]);
+    opted.check(&[("GET c", "nil")]);
+    served.check(&[("MSET a 1 b 1 c 1", "+OK")]);
+    opted.expect(&["(\"invalidate\" [\"a\"])", "(\"invalidate\" [\"b\"])"]);
+    expect_silence(&mut opted);
+}
+
+#[test]
+fn streams_that_were_read_are_tracked() {
+    let served = Served::start();
+    served.check(&[("XADD s 1-1 f v", "\"1-1\"")]);
+    let mut one = tracker(&served, "");
+    one.line("XREAD STREAMS s 0");
+    served.check(&[("XADD s 2-1 f v", "\"2-1\"")]);
+    one.expect(&["(\"invalidate\" [\"s\"])"]);
+    // One that waits gets what it waits for, and is told of the next change.
+    one.send_line("XREAD BLOCK 0 STREAMS s $");
+    let mut other = served.client();
+    other.wait_for_blocked(1);
+    other.line("XADD s 3-1 f v");
+    let mut seen = vec![one.reply().expect("a push or the reply").to_string()];
+    seen.push(one.reply().expect("the other").to_string());
+    assert!(seen.iter().any(|reply| reply.contains("3-1")), "{seen:?}");
+    other.line("XADD s 4-1 f v");
+    one.expect(&["(\"invalidate\" [\"s\"])"]);
+}
+
+#[test]
 fn broadcasts_are_for_prefixes() {
     let served = Served::start();
     let mut one = tracker(&served, "BCAST PREFIX a PREFIX b");

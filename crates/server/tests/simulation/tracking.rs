@@ -77,6 +77,29 @@ impl Caching {
         Ok(())
     }
 
+    /// Reads a key by a script that only reads, in a transaction or not. A script that declares it
+    /// has it for itself.
+    async fn get_by_script(&mut self, name: &str, declares: bool, queues: bool) -> Result<(), Gone> {
+        let script = match declares {
+            true => {
+                format!("EVAL_RO \"redis.call('get',KEYS[1]) return redis.call('get',KEYS[1])\" 1 {name}")
+            }
+            false => format!("EVAL_RO \"redis.call('exists','x') return redis.call('get','{name}')\" 0"),
+        };
+        if queues {
+            self.client.call(&format!("MULTI\r\n{script}\r\nEXEC\r\n"), 0).await?;
+            for _ in 0..3 {
+                self.reply().await?;
+            }
+        } else {
+            self.client.call(&format!("{script}\r\n"), 0).await?;
+        }
+        // A script with RESP2 has `false` for what is absent, which is null here.
+        let value = self.reply().await?.join(" ");
+        self.cache.insert(name.to_owned(), value);
+        Ok(())
+    }
+
     /// Reads two keys in a transaction, with a write or without.
     async fn get_both(&mut self, writes: bool) -> Result<(), Gone> {
         let write = if writes { "INCR number\r\n" } else { "" };
@@ -125,6 +148,10 @@ async fn take_part(
         match random.below(5) {
             // One that is not told of its own writes would have to forget them by itself.
             0 if options != "NOLOOP" => caching.write(&mut random).await?,
+            1 if random.one_in(2) => {
+                let name = format!("key:{}", random.below(KEYS));
+                caching.get_by_script(&name, random.one_in(2), random.one_in(2)).await?;
+            }
             1 => caching.get_both(options != "NOLOOP" && random.one_in(2)).await?,
             _ => caching.get(&format!("key:{}", random.below(KEYS))).await?,
         }

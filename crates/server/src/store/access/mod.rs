@@ -157,11 +157,6 @@ impl Access {
         self.now
     }
 
-    /// Returns true if the access only reads, and has no keys locked.
-    pub(crate) fn is_view(&self) -> bool {
-        self.changes.is_none()
-    }
-
     /// Returns the databases as the access sees them.
     pub(super) fn mapping(&self) -> &Mapping {
         &self.mapping
