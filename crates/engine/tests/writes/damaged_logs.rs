@@ -106,6 +106,8 @@ impl Written {
             flush(&FAMILIES[1..]);
         }
         more(2);
+        // The copy is of one moment: no file is removed or renamed while it is made.
+        db.disable_file_deletions().unwrap();
         copy(&source, &directory.path().join("copy"));
         db.close().unwrap();
         let logs = logs_of(&directory.path().join("copy"), place);

@@ -223,13 +223,15 @@ fn logs_that_are_kept_for_a_transaction_cause_no_flushes() {
     assert_eq!(read(&db, "a").as_deref(), Some("1"));
 }
 
-/// Copies the files as a crash of the process leaves them.
-fn copy(from: &Path, to: &Path) {
+/// Copies the files as a crash of the process leaves them. None is removed meanwhile.
+fn copy(db: &TransactionDb, from: &Path, to: &Path) {
+    db.db().disable_file_deletions().unwrap();
     std::fs::create_dir(to).unwrap();
     for file in std::fs::read_dir(from).unwrap() {
         let file = file.unwrap();
         std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
     }
+    db.db().enable_file_deletions().unwrap();
 }
 
 /// A copy of the files at any moment of a transaction's life is the database before or after, with
@@ -240,7 +242,7 @@ fn a_crash_leaves_each_phase_whole() {
     let db = open(&directory.path().join("db"));
     let copy = |to: &str| {
         let to = directory.path().join(to);
-        copy(&directory.path().join("db"), &to);
+        copy(&db, &directory.path().join("db"), &to);
         to
     };
     db.put("n", 5u64.to_le_bytes()).unwrap();
@@ -356,7 +358,7 @@ fn phases_are_logged_whatever_disable_wal_says() {
         let all = |db: &TransactionDb| ["a", "b", "c", "d", "e", "f", "g"].map(|key| read(db, key));
         let (one, logged) = (Some("1"), Some("logged"));
         assert_eq!(all(&db).each_ref().map(Option::as_deref), [one, one, logged, None, one, one, one]);
-        copy(&path, &crashed);
+        copy(&db, &path, &crashed);
         let name = prepared.name().unwrap().to_vec();
         {
             let db = open_under(&crashed, policy).unwrap();

@@ -71,8 +71,10 @@ fn refused<T>(outcome: Result<T, Error>, kind: ErrorKind, what: &str) {
     assert!(error.to_string().contains(what), "{error}");
 }
 
-/// Copies to another directory the files that a crash of the process would leave.
-fn copied(from: &Path, to: &Path) {
+/// Copies to another directory the files that a crash of the process would leave. None is removed
+/// or renamed meanwhile.
+fn copied(db: &Db, from: &Path, to: &Path) {
+    db.disable_file_deletions().unwrap();
     std::fs::create_dir(to).unwrap();
     for found in std::fs::read_dir(from).unwrap() {
         let found = found.unwrap();
@@ -80,6 +82,7 @@ fn copied(from: &Path, to: &Path) {
             std::fs::copy(found.path(), to.join(found.file_name())).unwrap();
         }
     }
+    db.enable_file_deletions().unwrap();
 }
 
 /// Returns the path of the newest log.
@@ -136,7 +139,7 @@ fn every_call_is_found_after_a_crash_and_in_the_tables_that_come_of_it() {
         // Keys ascend, and the timestamps of each key descend.
         expected.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
         assert_eq!(entries(&db, &family), expected, "{more}");
-        copied(&path, &copy);
+        copied(&db, &path, &copy);
         let recovered = open(&copy, &options);
         let of_copy = recovered.column_family("stamped").unwrap();
         assert_eq!(entries(&recovered, &of_copy), expected, "{more}");

@@ -90,13 +90,21 @@ fn a_log_whose_flush_was_given_up_comes_before_any_that_is_made_later() {
         db.put(key, b"2").unwrap();
         db.flush(&flush).unwrap();
         db.put(key, b"3").unwrap();
-        let as_killed = Env::builder().file_system(Arc::new(copy(&files))).build();
+        let as_killed = Env::builder().file_system(Arc::new(copy_of(&db, &files))).build();
         let reopened = Db::open("/db", &options.clone().env(as_killed)).unwrap();
         assert_eq!(all(&reopened), all(&db));
     }
 }
 
-/// Copies the files that a killed process leaves.
+/// Copies the files that a killed process leaves of an open database, none of which is removed
+/// meanwhile.
+fn copy_of(db: &Db, files: &MemoryFileSystem) -> MemoryFileSystem {
+    db.disable_file_deletions().unwrap();
+    let copy = copy(files);
+    db.enable_file_deletions().unwrap();
+    copy
+}
+
 fn copy(files: &MemoryFileSystem) -> MemoryFileSystem {
     let copy = MemoryFileSystem::new();
     let directory = Path::new("/db");
@@ -145,7 +153,7 @@ fn entries_that_a_table_has_are_not_replayed_beside_it() {
     add(&db, "first");
     db.flush(&FlushOptions::default()).unwrap();
     (0..10).for_each(|n| add(&db, &format!("key{}", n % 4)));
-    let then = Arc::new(copy(&files));
+    let then = Arc::new(copy_of(&db, &files));
     let log = *db.log_numbers().last().unwrap();
     add(&db, "key1");
     add(&db, "last");
