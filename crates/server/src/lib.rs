@@ -50,5 +50,5 @@ mod wrong;
 
 pub use config_file::{ConfigLine, parse_config};
 pub use running::Running;
-pub use server::{AppendSync, Server, ServerOptions};
+pub use server::{AppendSync, Server, ServerOptions, size};
 pub use serving::LocalTask;

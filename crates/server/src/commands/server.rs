@@ -364,6 +364,7 @@ fn of_memory(call: &Call<'_>) -> Lines {
     let (memtables, cache) = operation::used_memory(call.server);
     let (used, memory) = (memtables + cache, call.server.memory());
     let peak = memory.note_used(used);
+    let (limit, capacity) = memory.limit().unwrap_or_default();
     lines([
         ("used_memory", used.to_string()),
         ("used_memory_human", human(used)),
@@ -374,6 +375,8 @@ fn of_memory(call: &Call<'_>) -> Lines {
         ("used_memory_peak_human", human(peak)),
         ("used_memory_memtables", memtables.to_string()),
         ("used_memory_block_cache", cache.to_string()),
+        ("memory_limit", limit.to_string()),
+        ("memory_limit_block_cache", capacity.to_string()),
         ("mem_clients_normal", call.server.clients().memory().bytes().to_string()),
         ("used_memory_scripts_eval", script_bytes.to_string()),
         ("used_memory_functions", code_bytes.to_string()),

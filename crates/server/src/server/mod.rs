@@ -39,15 +39,15 @@ pub(crate) use forms::FormSetting;
 pub(crate) use latency::{LatencyLog, Samples};
 use libraries::Libraries;
 pub(crate) use libraries::RestorePolicy;
-use memory::Memory;
+use memory::{LIMIT_AT_LEAST, Limit, Memory};
 use observer::Teller;
 pub(crate) use operation::{OperationSetting, SwitchSetting};
 use pause::Pause;
 use saves::Saves;
 pub(crate) use scripts::Listed;
 use scripts::Scripts;
-pub use settings::AppendSync;
 pub(crate) use settings::Settings;
+pub use settings::{AppendSync, size};
 use slowlog::SlowLog;
 pub(crate) use stats::Stats;
 pub(crate) use subscriptions::Space;
@@ -102,6 +102,12 @@ pub struct ServerOptions {
     pub config_file: Option<PathBuf>,
     /// Allows DEBUG. Default: false.
     pub allow_debug: bool,
+    /// Maximum resident memory of the process in bytes, at least 64 MiB. The block cache, with
+    /// memtables, open tables and buffers of jobs in it, has five eighths of it, in place of what
+    /// `db` says, and less while a sample of each second is above the limit; all clients have a
+    /// quarter (`maxmemory-clients`), unless `settings` say otherwise. What the process takes
+    /// beyond these may exceed it: see docs/serve.md. Default: none.
+    pub memory: Option<u64>,
     /// Options of the KarstDB database. Those that the layout needs override them.
     pub db: karstdb::Options,
 }
@@ -122,6 +128,7 @@ impl Default for ServerOptions {
             users: Vec::new(),
             config_file: None,
             allow_debug: false,
+            memory: None,
             db: karstdb::Options::new(),
         }
     }
@@ -182,11 +189,23 @@ impl Server {
     /// Those of [`karstdb::Db::open`]. `InvalidArgument`: a setting is unknown, or its value is
     /// wrong.
     pub async fn open(path: &Path, options: &ServerOptions, env: &Env) -> karstdb::Result<Self> {
-        let of_store = StoreOptions { databases: options.databases, options: options.db.clone() };
+        let limit = options.memory.map(Limit::new);
+        if options.memory.is_some_and(|bytes| bytes < LIMIT_AT_LEAST) {
+            let why = format!("the memory must be at least {} MiB", LIMIT_AT_LEAST >> 20);
+            return Err(karstdb::Error::invalid_argument(why));
+        }
+        let mut db = options.db.clone();
+        if let Some(limit) = &limit {
+            db = db.block_cache(limit.cache().clone()).one_memory_budget(true);
+        }
+        let of_store = StoreOptions { databases: options.databases, options: db };
         let store = Store::open(path, &of_store, env).await?;
         let interests = store.interests().clone();
         let settings =
             Settings::new(options.append_sync, options.max_clients, &options.password, interests.clone());
+        if let Some(limit) = &limit {
+            settings.set_client_memory(limit.share_of_clients());
+        }
         let (settings, clients) = (Arc::new(settings), Arc::new(Clients::new(interests.clone())));
         let (told, limits) = (clients.clone(), settings.clone());
         store.observe(Teller { clients: told, settings: limits, interests, env: env.clone() });
@@ -215,7 +234,7 @@ impl Server {
             acl_file: options.acl_file.clone(),
             acl_log: AclLog::default(),
             saves: Arc::new(Saves::new(options.save_directory.clone(), env.unix_time())),
-            memory: Memory::default(),
+            memory: Memory::new(limit),
             files: Arc::default(),
             config_file: options.config_file.clone(),
             allows_debug: options.allow_debug,

@@ -180,6 +180,10 @@ impl Settings {
         self.client_memory.load(Ordering::Relaxed)
     }
 
+    pub(super) fn set_client_memory(&self, bytes: u64) {
+        self.client_memory.store(bytes, Ordering::Relaxed);
+    }
+
     /// Settings of the forms that OBJECT ENCODING names.
     pub(crate) fn forms(&self) -> &Forms {
         &self.forms
@@ -355,10 +359,14 @@ fn output_limit(text: &str, known: OutputLimit) -> Result<OutputLimit, &'static 
     Ok(limit)
 }
 
-/// Parses a number of bytes with Redis' units: `100mb` has 1024s, `100m` has 1000s.
-fn size(text: &str) -> Option<u64> {
+/// Parses a number of bytes, with Redis' units (`100mb` has 1024s, `100m` has 1000s) or those of
+/// IEC (`100MiB`), in any case. `None`: it is no such number, or has more than 64 bits.
+pub fn size(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();
     let units = [
+        ("kib", 1 << 10),
+        ("mib", 1 << 20),
+        ("gib", 1 << 30),
         ("kb", 1 << 10),
         ("mb", 1 << 20),
         ("gb", 1 << 30),
@@ -379,6 +387,7 @@ mod tests {
     fn sizes_have_units() {
         assert_eq!(size("512mb"), Some(512 << 20));
         assert_eq!(size("1K"), Some(1000));
+        assert_eq!((size("1GiB"), size("3kib"), size("2MiB")), (Some(1 << 30), Some(3072), Some(2 << 20)));
         assert_eq!(size("17"), Some(17));
         assert_eq!(size("17b"), Some(17));
         assert_eq!(size("x"), None);

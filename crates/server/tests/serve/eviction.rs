@@ -1,6 +1,10 @@
-//! Clients that are disconnected for their memory (`maxmemory-clients`).
+//! Limits of memory: that of the process, and of clients, which are disconnected for theirs
+//! (`maxmemory-clients`).
 
-use crate::client::{Client, Served};
+use crate::client::{Client, Served, options};
+use karst_server::{Running, ServerOptions};
+use karstdb::ErrorKind;
+use karstdb::io::Env;
 
 /// A server with a limit of 1 MiB.
 fn limited() -> Served {
@@ -102,4 +106,21 @@ fn memory_of_clients_that_have_gone_is_not_counted() {
     while counted(&mut small) < 1 << 20 {}
     drop(large);
     while counted(&mut small) > 0 {}
+}
+
+#[test]
+fn a_limit_of_the_process_is_shared_out() {
+    let served = Served::with(&ServerOptions { memory: Some(64 << 20), ..options() });
+    served.check(&[
+        ("CONFIG GET maxmemory-clients", "[\"maxmemory-clients\" \"16777216\"]"),
+        ("SET key value", "+OK"),
+        ("GET key", "\"value\""),
+    ]);
+    let text = served.client().line("INFO memory").text();
+    assert!(text.contains("\r\nmemory_limit:67108864\r\n"), "{text}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let little = ServerOptions { memory: Some((64 << 20) - 1), ..options() };
+    let refused = Running::start(directory.path(), &little, &Env::posix()).expect_err("it is refused");
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    assert!(refused.to_string().contains("64 MiB"), "{refused}");
 }

@@ -104,10 +104,20 @@ pub(crate) fn command() -> Command {
                 .help("Size of the block cache; the default is RocksDB's, 32 MiB"),
         )
         .arg(
+            of("memory", "BYTES")
+                .value_parser(memory)
+                .help("Maximum memory of the process, such as 1GiB; it sets the size of the block cache"),
+        )
+        .arg(
             of("options", "NAME=VALUE;...")
                 .default_value("")
                 .help("More options of the database, by RocksDB's names"),
         )
+}
+
+/// Parses a number of bytes with a unit.
+fn memory(text: &str) -> Result<u64, &'static str> {
+    karst_server::size(text).ok_or("it is a number of bytes, with a unit such as MiB or not")
 }
 
 /// Runs the program.
@@ -123,7 +133,13 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
     let text = |name: &str| from(name).get_one::<String>(name).map_or("", String::as_str);
     let file_at = |name: &str| from(name).get_one::<PathBuf>(name).cloned();
     let mut db = Options::new().set_all(text("options")).map_err(|e| Fault::Usage(e.to_string()))?;
+    let memory = from("memory").get_one::<u64>("memory").copied();
     if let Some(bytes) = from("cache").get_one::<usize>("cache") {
+        if memory.is_some() {
+            return Err(Fault::Usage(
+                "--memory sets the size of the block cache, so --cache cannot".to_owned(),
+            ));
+        }
         db = db.block_cache_bytes(*bytes);
     }
     let metrics = Some(text("metrics").to_owned()).filter(|address| !address.is_empty());
@@ -142,11 +158,17 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
         acl_file: file_at("aclfile"),
         save_directory: file_at("save-dir"),
         allow_debug: from("enable-debug-command").get_flag("enable-debug-command"),
+        memory,
         settings: file.settings.clone(),
         users: file.users.clone(),
         config_file,
         db,
     };
+    if options.memory.is_some()
+        && let Err(error) = tikv_jemalloc_ctl::background_thread::write(true)
+    {
+        note!("--memory: freed memory leaves the process late: {error}");
+    }
     // Before the threads, because they inherit that these signals are handled.
     let mut signals =
         Signals::new([SIGINT, SIGTERM]).map_err(|e| Fault::Failed(format!("cannot handle signals: {e}")))?;
