@@ -21,6 +21,7 @@
 //! * [`processor_time`]: processor time, for the examples that measure.
 //! * [`tally`]: batches that must be applied exactly once, checked in all ways of reading.
 //! * [`kills`]: a process that writes them is killed repeatedly, with options drawn for each life.
+//! * `tls`, with the feature of that name: certificates, and a client's end of a connection.
 //! * [`panics`]: number of panics on this thread, including background jobs.
 //! * [`matrix`]: one small database per cell of the option matrix that RocksDB 7.8 can write.
 //!
@@ -46,6 +47,8 @@ pub mod rocksdb_tools;
 pub mod script;
 pub mod subject;
 pub mod tally;
+#[cfg(feature = "tls")]
+pub mod tls;
 pub mod ways;
 
 /// Waits until `now` returns `expected`: for effects that follow shortly after the call that causes
