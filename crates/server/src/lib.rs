@@ -17,6 +17,7 @@
 //! | `hyperloglog` | estimates of numbers of elements, and their bytes |
 //! | `rdb` | values as DUMP and RESTORE have them |
 //! | `lua` | scripts: virtual machines, and what scripts see in them |
+//! | `tls` | settings of TLS, certificates, and records around a connection |
 //! | `store` | keys, types, expiry and elements over KarstDB |
 //! | `server` | state that all connections share |
 //! | `session` | state of one client |
@@ -45,6 +46,7 @@ mod server;
 mod serving;
 mod session;
 mod store;
+mod tls;
 mod until;
 mod wrong;
 

@@ -13,6 +13,7 @@ pub struct Running {
     server: Server,
     env: Env,
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
     tasks: Vec<JoinHandle<()>>,
     /// Dropped last, after its tasks have ended.
     _reactor: Reactor,
@@ -24,14 +25,15 @@ impl Running {
     /// connect.
     ///
     /// # Errors
-    /// The database cannot be opened, the file of users is wrong, an address is in use, or a thread
-    /// cannot be started.
+    /// The database cannot be opened, the file of users is wrong, certificates cannot be used, an
+    /// address is in use, or a thread cannot be started.
     pub fn start(path: &Path, options: &ServerOptions, env: &Env) -> karstdb::Result<Self> {
         let server = block_on(env, Server::open(path, options, env))?;
         if let Err(why) = block_on(env, server.load_users(options)) {
             return Err(closed_after(&server, env, karstdb::Error::invalid_argument(why)));
         }
-        let open = options.listen.iter().find(|address| !address.ip().is_loopback());
+        let mut all = options.listen.iter().chain(&options.tls_listen);
+        let open = all.find(|address| !address.ip().is_loopback());
         if let Some(open) = open.filter(|_| server.users().default().is_open()) {
             let why = format!(
                 "{open} is reached from other machines, and the user default needs no password: that needs \
@@ -54,33 +56,53 @@ impl Running {
             server,
             env: env.clone(),
             addresses: Vec::new(),
+            tls_addresses: Vec::new(),
             tasks: Vec::new(),
             _reactor: reactor,
             is_closed: false,
         };
-        for address in &options.listen {
-            // With port 0 the first thread's listener determines the port of the others'.
-            let mut address = *address;
-            for thread in 0..threads {
-                address = running.listen_on(thread, address)?;
-            }
-            running.addresses.push(address);
-        }
+        running.addresses = running.listen(&options.listen, threads, false)?;
+        running.tls_addresses = running.listen(&options.tls_listen, threads, true)?;
+        let port = |addresses: &[SocketAddr]| addresses.first().map_or(0, SocketAddr::port);
+        running.server.note_ports(port(&running.addresses), port(&running.tls_addresses));
         let server = running.server.clone();
         let maintenance = running._reactor.spawn_on(0, move || async move { server.maintain().await });
         running.tasks.push(maintenance);
         Ok(running)
     }
 
+    /// Listens at addresses on all threads. Returns the addresses with their ports.
+    fn listen(
+        &mut self,
+        addresses: &[SocketAddr],
+        threads: usize,
+        is_tls: bool,
+    ) -> karstdb::Result<Vec<SocketAddr>> {
+        let mut bound = Vec::new();
+        for address in addresses {
+            // With port 0 the first thread's listener determines the port of the others'.
+            let mut address = *address;
+            for thread in 0..threads {
+                address = self.listen_on(thread, address, is_tls)?;
+            }
+            bound.push(address);
+        }
+        Ok(bound)
+    }
+
     /// Binds a listener on a thread, which begins to accept. Returns its address.
-    fn listen_on(&mut self, thread: usize, address: SocketAddr) -> karstdb::Result<SocketAddr> {
+    fn listen_on(&mut self, thread: usize, address: SocketAddr, is_tls: bool) -> karstdb::Result<SocketAddr> {
         let (tell, told) = channel();
         let server = self.server.clone();
         let task = self._reactor.spawn_on(thread, move || async move {
             match server.bind(address) {
                 Ok(listener) => {
                     let _is_told = tell.send(Ok(listener.address()));
-                    server.serve(listener, &|task| drop(spawn_local(task))).await;
+                    let spawn = |task| drop(spawn_local(task));
+                    match is_tls {
+                        true => server.serve_tls(listener, &spawn).await,
+                        false => server.serve(listener, &spawn).await,
+                    }
                 }
                 Err(e) => {
                     let _is_told = tell.send(Err(e));
@@ -99,9 +121,15 @@ impl Running {
         }
     }
 
-    /// Addresses that it listens at, with the ports that it was given.
+    /// Addresses that it listens at, with the ports that it was given; those for clients of TLS are
+    /// [`tls_addresses`](Self::tls_addresses).
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Addresses that it listens at for clients of TLS, with the ports that it was given.
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
     }
 
     /// The server, to stop it from another thread.

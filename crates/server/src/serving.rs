@@ -37,7 +37,18 @@ impl Server {
 
     /// Accepts connections until the server is stopped, and then waits until all clients of the
     /// server have gone. `spawn` runs a connection on the calling thread.
-    pub async fn serve(&self, mut listener: Listener, spawn: &dyn Fn(LocalTask)) {
+    pub async fn serve(&self, listener: Listener, spawn: &dyn Fn(LocalTask)) {
+        self.accept(listener, false, spawn).await;
+    }
+
+    /// [`serve`](Self::serve) for clients of TLS. A server without
+    /// [`ServerOptions::tls_listen`](crate::ServerOptions::tls_listen) has no certificates, and
+    /// ends each connection at once.
+    pub async fn serve_tls(&self, listener: Listener, spawn: &dyn Fn(LocalTask)) {
+        self.accept(listener, true, spawn).await;
+    }
+
+    async fn accept(&self, mut listener: Listener, is_tls: bool, spawn: &dyn Fn(LocalTask)) {
         let local = listener.address();
         let mut stopped = pin!(self.stop_bell().rung());
         loop {
@@ -49,7 +60,7 @@ impl Server {
             match accepted {
                 Ok(stream) => {
                     self.stats().connections.add(1);
-                    spawn(Box::pin(connection::serve(self.clone(), stream, local)));
+                    spawn(Box::pin(connection::serve(self.clone(), stream, local, is_tls)));
                 }
                 Err(error) => {
                     report!(warn, %error, "a connection was not accepted");

@@ -11,7 +11,8 @@
 //! Without faults: what one client costs the others, how the end comes to clients that are slow or
 //! never pause, in [`blocking`] that elements reach those who wait for them, in [`linear`] that
 //! histories of shared keys are linearizable, and in [`tracking`] that caches of clients are not
-//! stale.
+//! stale. Half of the connections have TLS ([`wire`]), beside clients of it that keep to no rule
+//! ([`tls`]).
 //!
 //! Environment: `KARST_SEED` runs one seed only, `KARST_SEEDS` this number of seeds from there on.
 
@@ -23,8 +24,12 @@ mod linear;
 mod scripts;
 #[path = "simulation/streams.rs"]
 mod streams;
+#[path = "simulation/tls.rs"]
+mod tls;
 #[path = "simulation/tracking.rs"]
 mod tracking;
+#[path = "simulation/wire.rs"]
+mod wire;
 
 use futures_util::StreamExt;
 use futures_util::future::join;
@@ -43,7 +48,10 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
+use wire::{TLS, Wire};
 
+/// Address of the server for clients without TLS.
+const PLAIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), 6379);
 const CLIENTS: u64 = 4;
 const OPERATIONS: u64 = 40;
 const LIVES: u64 = 4;
@@ -121,7 +129,7 @@ impl Tasks {
 
 /// A client's connection and the replies that it has received.
 struct Client {
-    stream: Stream,
+    wire: Wire,
 }
 
 /// The connection has ended.
@@ -130,23 +138,26 @@ struct Gone;
 impl Client {
     /// Sends commands of one line each, and returns the lines of `lines` replies.
     async fn call(&mut self, commands: &str, lines: usize) -> Result<Vec<String>, Gone> {
-        self.stream.sender.send(commands.as_bytes().to_vec()).await.map_err(|_| Gone)?;
+        self.send(commands.as_bytes().to_vec()).await?;
         let mut found = Vec::new();
         while found.len() < lines {
-            let buffered = self.stream.receiver.buffered();
+            let buffered = self.wire.buffered();
             let Some(end) = buffered.iter().position(|byte| *byte == b'\n') else {
-                match self.stream.receiver.fill().await {
-                    Ok(1..) => continue,
-                    Ok(0) | Err(_) => return Err(Gone),
-                }
+                self.wire.fill().await?;
+                continue;
             };
             let line = String::from_utf8_lossy(&buffered[..end]).trim_end().to_owned();
             assert!(!line.starts_with("-ERR Protocol"), "{line}");
-            self.stream.receiver.consume(end + 1);
+            self.wire.consume(end + 1);
             found.push(line);
         }
         Ok(found)
     }
+}
+
+/// The address of a connection: that of TLS for half of them.
+fn drawn(env: &Env, plain: SocketAddr) -> SocketAddr {
+    if env.random_seed().is_multiple_of(2) { TLS } else { plain }
 }
 
 /// Carries out `operations`, by a new connection after each that was reset, with pauses in between.
@@ -161,9 +172,9 @@ async fn connected(
     for _ in 0..operations {
         let mut client = match connected.take() {
             Some(client) => client,
-            None => match Stream::connect(env, address).await {
-                Ok(stream) => Client { stream },
-                Err(_) => continue,
+            None => match Wire::connect(env, drawn(env, address)).await {
+                Ok(wire) => Client { wire },
+                Err(Gone) => continue,
             },
         };
         if operate(&mut client, random).await.is_ok() {
@@ -178,7 +189,7 @@ async fn connected(
 /// One client of one life.
 async fn client(env: Env, address: SocketAddr, number: u64, seed: u64, known: Rc<RefCell<Known>>) {
     let operate = async |client: &mut Client, random: &mut Random| {
-        let went = match random.below(12) {
+        let went = match random.below(14) {
             0 => count(client, &known).await,
             1 => set_own(client, number, &known, 1).await,
             2 => transact(client, &known).await,
@@ -187,7 +198,12 @@ async fn client(env: Env, address: SocketAddr, number: u64, seed: u64, known: Rc
             5 => sum_score(client, &known).await,
             6..9 => streams::operate(client, number, random, &known).await,
             9 => scripts::transfer(client, random, &known).await,
-            10 => set_own(client, number, &known, MUCH).await,
+            10 if random.one_in(3) => tls::break_off(client).await,
+            11 => {
+                tls::intrude(&env, random).await;
+                Ok(())
+            }
+            12 => set_own(client, number, &known, MUCH).await,
             _ => look(client, number, &known).await,
         };
         known.borrow_mut().resets += u64::from(went.is_err());
@@ -327,23 +343,35 @@ async fn bulk(client: &mut Client) -> Result<u64, Gone> {
     }
 }
 
+/// Options of a server with TLS, whose certificates [`wire::install`] has put on the disk.
+fn options() -> ServerOptions {
+    ServerOptions { tls_listen: vec![TLS], settings: wire::settings(), ..ServerOptions::default() }
+}
+
+/// Listens at both addresses from now on; the future serves until the server is stopped.
+fn serve(server: Server, tasks: Tasks) -> impl Future<Output = ()> {
+    let bind = |address| server.bind(address).expect("the address is free");
+    let (plain, tls) = (bind(PLAIN), bind(TLS));
+    async move {
+        let spawn = |task| tasks.spawn(task);
+        join(server.serve(plain, &spawn), server.serve_tls(tls, &spawn)).await;
+    }
+}
+
 /// One life of the machine, from opening the database to closing it, or to the power's end. `begin`
 /// spawns the clients, which stop the server.
 async fn live_with(env: Env, begin: impl FnOnce(&Env, SocketAddr, Server, &Tasks)) {
-    let settings = vec![("maxmemory-clients".to_owned(), CLIENT_MEMORY.to_string().into_bytes())];
-    let options = ServerOptions { append_sync: AppendSync::Always, settings, ..ServerOptions::default() };
+    let mut options = ServerOptions { append_sync: AppendSync::Always, ..options() };
+    options.settings.push(("maxmemory-clients".to_owned(), CLIENT_MEMORY.to_string().into_bytes()));
     let server = Server::open(Path::new("/db"), &options, &env).await.expect("the database opens");
-    let listener = server.bind(SocketAddr::from(([10, 0, 0, 1], 6379))).expect("the address is free");
-    let address = listener.address();
     let tasks = Tasks::default();
-    let (serving, spawner) = (server.clone(), tasks.clone());
-    let served = async move { serving.serve(listener, &|task| spawner.spawn(task)).await };
+    let served = serve(server.clone(), tasks.clone());
     let maintaining = server.clone();
     // Both end by themselves: what the maintenance has begun to commit is not to be dropped.
     let both = async move {
         join(served, maintaining.maintain()).await;
     };
-    begin(&env, address, server, &tasks);
+    begin(&env, PLAIN, server, &tasks);
     tasks.run_beside(both).await;
     // The database is closed by the drop of its last handle. `Server::close` does it on a thread of
     // its own, which a simulation has as a job, in which closing is refused.
@@ -378,16 +406,12 @@ async fn live(env: Env, seed: u64, known: Rc<RefCell<Known>>) {
 
 /// Reads everything without faults, and compares it with what the clients know.
 async fn check(env: Env, known: Known) {
-    let server = Server::open(Path::new("/db"), &ServerOptions::default(), &env).await.expect("it opens");
-    let listener = server.bind(SocketAddr::from(([10, 0, 0, 1], 6379))).expect("the address is free");
-    let address = listener.address();
+    let server = Server::open(Path::new("/db"), &options(), &env).await.expect("it opens");
     let tasks = Tasks::default();
-    let (serving, spawner) = (server.clone(), tasks.clone());
-    let served = async move { serving.serve(listener, &|task| spawner.spawn(task)).await };
+    let served = serve(server.clone(), tasks.clone());
     let stopping = server.clone();
     tasks.spawn(async move {
-        let stream = Stream::connect(&env, address).await.expect("a network without faults");
-        let mut client = Client { stream };
+        let mut client = connect(&env, PLAIN).await;
         let mut values = Vec::new();
         for key in ["counter", "left", "right"] {
             let sent = client.call(&format!("MGET {key}\r\n"), 1).await;
@@ -423,6 +447,7 @@ fn lives(seed: u64) -> (u64, [u64; 5]) {
     let known = Rc::new(RefCell::new(Known { own: vec![(0, 0); CLIENTS as usize], ..Known::default() }));
     let mut random = Random::new(seed);
     let mut simulation = Simulation::new(seed);
+    wire::install(&simulation);
     let (mut sum, mut by_tasks) = (0u64, 0);
     for life in 0..LIVES {
         let env = simulation.env().clone();
@@ -483,19 +508,18 @@ where
     F: Future<Output = T> + 'static,
 {
     let simulation = Simulation::new(seed);
+    wire::install(&simulation);
     let env = simulation.env().clone();
     let served = async move {
         let clock = env.clone();
-        let options = ServerOptions::default();
-        let server = Server::open(Path::new("/db"), &options, &env).await.expect("the database opens");
-        let listener = server.bind(SocketAddr::from(([10, 0, 0, 1], 6379))).expect("the address is free");
-        let (address, tasks) = (listener.address(), Tasks::default());
+        let server = Server::open(Path::new("/db"), &options(), &env).await.expect("the database opens");
+        let tasks = Tasks::default();
+        let serving = serve(server.clone(), tasks.clone());
         let found = Rc::new(Cell::new(None));
-        let (ended, clients) = (found.clone(), clients(env, address, server.clone(), tasks.clone()));
+        let (ended, clients) = (found.clone(), clients(env, PLAIN, server, tasks.clone()));
         tasks.spawn(async move { ended.set(Some(clients.await)) });
-        let spawner = tasks.clone();
         let both = async {
-            server.serve(listener, &|task| spawner.spawn(task)).await;
+            serving.await;
             // The server can have ended before its clients have seen it.
             loop {
                 match found.take() {
@@ -510,22 +534,21 @@ where
 }
 
 async fn connect(env: &Env, address: SocketAddr) -> Client {
-    Client { stream: Stream::connect(env, address).await.expect("a network without faults") }
+    let wire = Wire::connect(env, drawn(env, address)).await;
+    Client { wire: wire.unwrap_or_else(|Gone| panic!("a network without faults")) }
 }
 
 impl Client {
     async fn send(&mut self, bytes: Vec<u8>) -> Result<(), Gone> {
-        self.stream.sender.send(bytes).await.map(drop).map_err(|_| Gone)
+        self.wire.send(bytes).await
     }
 
     /// Receives so many bytes and drops them.
     async fn skip(&mut self, mut count: usize) -> Result<(), Gone> {
         while count > 0 {
-            if let Ok(0) | Err(_) = self.stream.receiver.fill().await {
-                return Err(Gone);
-            }
-            let come = self.stream.receiver.buffered().len().min(count);
-            self.stream.receiver.consume(come);
+            self.wire.fill().await?;
+            let come = self.wire.buffered().len().min(count);
+            self.wire.consume(come);
             count -= come;
         }
         Ok(())
@@ -598,9 +621,9 @@ fn long_commands_let_others_run() {
         let pings = served(move |env, address, server, tasks| async move {
             let (pongs, ends) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
             let mut other = connect(&env, address).await;
-            let mut client = connect(&env, address).await;
             // The replies are read while the commands are sent.
-            let Stream { mut receiver, mut sender } = client.stream;
+            let stream = Stream::connect(&env, address).await.expect("a network without faults");
+            let Stream { mut receiver, mut sender } = stream;
             let sending = async move {
                 sender.send(before).await.map_err(|_| Gone)?;
                 Ok::<_, Gone>(sender)
@@ -618,7 +641,7 @@ fn long_commands_let_others_run() {
             };
             let both = futures_util::future::try_join(sending, receiving).await;
             let Ok((sender, receiver)) = both else { panic!("it was reset") };
-            client = Client { stream: Stream { receiver, sender } };
+            let mut client = Client { wire: Wire::Plain(Stream { receiver, sender }) };
             let (counted, ended) = (pongs.clone(), ends.clone());
             tasks.spawn(async move {
                 while !ended.get() && other.call("PING\r\n", 1).await.is_ok() {
@@ -639,8 +662,13 @@ fn long_commands_let_others_run() {
 
 #[test]
 fn the_end_gives_last_replies_five_seconds_in_all() {
-    let passed = served(|env, address, server, tasks| async move {
-        let mut slow = connect(&env, address).await;
+    [PLAIN, TLS].into_iter().for_each(end_of_a_slow_client);
+}
+
+fn end_of_a_slow_client(address: SocketAddr) {
+    let passed = served(move |env, _, server, tasks| async move {
+        let wire = Wire::connect(&env, address).await;
+        let mut slow = Client { wire: wire.unwrap_or_else(|Gone| panic!("a network without faults")) };
         let set = encoded(&[b"SET".to_vec(), b"k".to_vec(), vec![b'x'; 100 << 10]]);
         assert!(slow.send(set).await.is_ok() && slow.call("", 1).await.is_ok());
         assert!(slow.send(b"GET k\r\n".repeat(128)).await.is_ok());
@@ -667,7 +695,8 @@ fn the_end_gives_last_replies_five_seconds_in_all() {
 #[test]
 fn a_client_that_never_pauses_is_ended() {
     let rounds = served(|env, address, server, tasks| async move {
-        let Stream { mut receiver, mut sender } = connect(&env, address).await.stream;
+        let stream = Stream::connect(&env, address).await.expect("a network without faults");
+        let Stream { mut receiver, mut sender } = stream;
         tasks.spawn(async move {
             while let Ok(1..) = receiver.fill().await {
                 receiver.consume(receiver.buffered().len());

@@ -3,8 +3,10 @@
 
 use karst_testkit::random::Random;
 use karst_testkit::redis_keys::{History, KEYS, Op, Output, State, reply};
+use karst_testkit::tls::{Authority, connection};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustls::StreamOwned;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -219,6 +221,12 @@ fn what_cannot_be_is_said() {
     assert!(code == Some(2) && text.contains("--requirepass"), "{text}");
     let (code, text) = said(&["--listen", "nowhere"]);
     assert!(code == Some(2) && text.contains("--listen nowhere"), "{text}");
+    let (code, text) = said(&["--listen", "none"]);
+    assert!(code == Some(2) && text.contains("--tls-listen"), "{text}");
+    let (code, text) = said(&["--tls-listen", "127.0.0.1:0"]);
+    assert!(code == Some(2) && text.contains("tls-cert-file is not set"), "{text}");
+    let (code, text) = said(&["--tls-protocols", "TLSv1.1"]);
+    assert!(code == Some(2) && text.contains("TLSv1.2"), "{text}");
     let (code, text) = said(&["--appendfsync", "sometimes"]);
     assert!(code == Some(2) && text.contains("always"), "{text}");
     let (code, text) = said(&["--options", "no_such_option=1"]);
@@ -234,6 +242,50 @@ fn what_cannot_be_is_said() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("listen"), "{output:?}");
     signal(&child, Signal::SIGTERM);
     assert!(end(child).status.success());
+}
+
+#[test]
+fn clients_of_tls_are_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().expect("a text").to_owned();
+    let authority = Authority::new("authority");
+    let (server, client) = (authority.identity(), authority.identity());
+    std::fs::write(path("server.crt"), &server.certificate).unwrap();
+    std::fs::write(path("server.key"), &server.key).unwrap();
+    std::fs::write(path("ca.crt"), &authority.certificate).unwrap();
+    let mut text = "listen none\ntls-listen 127.0.0.1:0\ntls-protocols TLSv1.2 TLSv1.3\n".to_owned();
+    text += &format!("tls-cert-file {}\ntls-key-file {}\n", path("server.crt"), path("server.key"));
+    std::fs::write(path("karst.conf"), text).unwrap();
+    let serve = |more: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_karstdb"))
+            .args(["serve", &path("db"), "--config", &path("karst.conf")])
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program under test runs")
+    };
+    // Clients need certificates, and whose is not said.
+    let output = end(serve(&[]));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("tls-ca-cert-file is not set: tls-auth-clients is 'yes'"), "{error}");
+    let mut child = serve(&["--tls-ca-cert-file", &path("ca.crt")]);
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("a line");
+    let served = format!("serving {} at ", path("db"));
+    let address = line.trim_end().strip_prefix(&*served).and_then(|line| line.strip_suffix(" with TLS"));
+    let address = address.unwrap_or_else(|| panic!("{line}"));
+    let session = connection(authority.client(Some(&client), &[]));
+    let stream = TcpStream::connect(address).expect("it listens");
+    let mut client = BufReader::new(StreamOwned::new(session, stream));
+    client.get_mut().write_all(b"INCR a\r\n").unwrap();
+    let mut reply = String::new();
+    client.read_line(&mut reply).expect("a reply");
+    assert_eq!(reply, ":1\r\n");
+    signal(&child, Signal::SIGTERM);
+    assert!(end(child).status.success());
+    assert_eq!(client.read_to_string(&mut reply).expect("the end is told"), 0);
 }
 
 #[test]

@@ -61,6 +61,7 @@ impl Server {
             ("karst_connections_total", "Connections accepted.", stats.connections.get()),
             ("karst_connections_rejected_total", "Connections refused.", stats.rejected.get()),
             ("karst_clients_evicted_total", "Clients disconnected for their memory.", stats.evicted.get()),
+            ("karst_tls_errors_total", "Connections that TLS has ended.", stats.tls_errors.get()),
             ("karst_received_bytes_total", "Bytes received from clients.", stats.received.get()),
             ("karst_sent_bytes_total", "Bytes sent to clients.", stats.sent.get()),
             ("karst_keys_expired_total", "Keys deleted because they had expired.", counts.expired()),

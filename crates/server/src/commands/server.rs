@@ -12,6 +12,7 @@ use crate::numbers::integer;
 use crate::pattern::Pattern;
 use crate::server::Space;
 use crate::wrong::Wrong;
+use async_lock::MutexGuardArc;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -144,6 +145,7 @@ const IMMUTABLE: &[&str] = &[
 /// Settings that cannot be changed, and their values.
 fn fixed_values(call: &Call<'_>) -> Vec<(&'static str, String)> {
     let address = call.session.client.local;
+    let (port, tls_port) = call.server.ports(&call.session.client);
     let acl_file = call.server.acl_file().map_or(String::new(), |path| path.display().to_string());
     let own = [
         ("aclfile", acl_file),
@@ -151,7 +153,8 @@ fn fixed_values(call: &Call<'_>) -> Vec<(&'static str, String)> {
         ("databases", call.server.store().databases().to_string()),
         ("dir", call.server.path().display().to_string()),
         ("io-threads", call.server.threads().to_string()),
-        ("port", address.port().to_string()),
+        ("port", port.to_string()),
+        ("tls-port", tls_port.to_string()),
     ];
     let debug = if call.server.allows_debug() { "yes" } else { "no" };
     let same = [
@@ -179,6 +182,33 @@ fn check_fixed(name: &str, is: &str, value: &[u8]) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("the only value served is '{is}'")),
     }
+}
+
+/// Reads certificates anew if CONFIG SET names a setting of TLS, also with the value that it has,
+/// because the file may be another. The values are set while the guard is there.
+///
+/// # Errors
+/// The setting, and why the files cannot be used. The certificates are those of before.
+async fn reload_tls(call: &Call<'_>) -> Result<Option<MutexGuardArc<()>>, (String, String)> {
+    let mut turn = None;
+    let mut tls = call.server.settings().tls();
+    let mut last = None;
+    for pair in call.args[2..].chunks_exact(2) {
+        let name = lower(&pair[0]);
+        if tls.assign(&name, &pair[1]).is_err() {
+            continue;
+        }
+        if turn.is_none() {
+            turn = Some(call.server.files_turn().await);
+            tls = call.server.settings().tls();
+            let _was_checked = tls.assign(&name, &pair[1]);
+        }
+        last = Some(name);
+    }
+    if let Some(name) = last {
+        call.server.use_tls(&tls).await.map_err(|why| (name, why))?;
+    }
+    Ok(turn)
 }
 
 /// Sets all of the pairs or none.
@@ -209,6 +239,7 @@ async fn set_config(call: &mut Call<'_>) -> Result<(), Wrong> {
             }
         }
     }
+    let _turn = reload_tls(call).await.map_err(|(name, why)| failed(&name, &why))?;
     for (name, value) in pairs().filter(|(name, _)| is_fixed(name).is_none()) {
         if let Err(why) = call.server.set(&name, value) {
             return Err(failed(&name, why.unwrap_or_default()));
@@ -342,7 +373,13 @@ fn of_server(call: &Call<'_>) -> Lines {
         ("arch_bits", usize::BITS.to_string()),
         ("process_id", std::process::id().to_string()),
         ("run_id", call.server.run_id().to_owned()),
-        ("tcp_port", call.session.client.local.port().to_string()),
+        (
+            "tcp_port",
+            match call.server.ports(&call.session.client) {
+                (0, of_tls) => of_tls.to_string(),
+                (plain, _) => plain.to_string(),
+            },
+        ),
         ("uptime_in_seconds", uptime.to_string()),
         ("uptime_in_days", (uptime / 86_400).to_string()),
         ("io_threads", call.server.threads().to_string()),
@@ -410,6 +447,7 @@ fn of_stats(call: &Call<'_>) -> Lines {
         ("rejected_connections", stats.rejected.get().to_string()),
         ("total_commands_processed", stats.commands.get().to_string()),
         ("total_error_replies", stats.errors.get().to_string()),
+        ("tls_errors", stats.tls_errors.get().to_string()),
         ("total_net_input_bytes", stats.received.get().to_string()),
         ("total_net_output_bytes", stats.sent.get().to_string()),
         ("expired_keys", counts.expired().to_string()),

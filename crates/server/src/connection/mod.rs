@@ -18,6 +18,7 @@
 //! - A connection with endless requests lets others run after [`WINDOW`] of them, and is ended in
 //!   between.
 
+mod transport;
 mod waiting;
 
 use crate::commands::{self, Company, company};
@@ -28,13 +29,14 @@ use crate::wrong::Wrong;
 use futures_util::StreamExt;
 use futures_util::future::{Either, poll_immediate, select};
 use futures_util::stream::FuturesOrdered;
-use karstdb::io::net::{Receiver, Sender, Stream};
+use karstdb::io::net::Stream;
 use karstdb::io::{sleep, yield_now};
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::slice::IterMut;
 use std::time::Duration;
+use transport::Transport;
 use waiting::Early;
 
 /// Maximum number of requests of a window.
@@ -55,27 +57,34 @@ const LAST_REPLIES: Duration = Duration::from_secs(5);
 /// The connection is over: its peer has gone, or it is to be closed.
 struct Over;
 
-/// Serves a client until it leaves or the server stops.
-pub(crate) async fn serve(server: Server, stream: Stream, local: SocketAddr) {
+/// Serves a client, with TLS or without, until it leaves or the server stops.
+pub(crate) async fn serve(server: Server, mut stream: Stream, local: SocketAddr, is_tls: bool) {
     let peer = stream.peer();
     // A connection that has failed already says so when it is read.
     let _is_set = stream.set_nodelay(true);
-    let Stream { receiver, mut sender } = stream;
     let (clients, now, at_most) = (server.clients(), server.env().now(), server.settings().max_clients());
     let Some(connected) = clients.add(peer, local, server.users().default(), now, at_most) else {
         server.stats().rejected.add(1);
-        let _is_gone = sender.send(b"-ERR max number of clients reached\r\n".to_vec()).await;
+        // As in Redis, a client of TLS is not told, because that takes a handshake.
+        if !is_tls {
+            let why = b"-ERR max number of clients reached\r\n".to_vec();
+            let _is_gone = stream.sender.send(why).await;
+        }
         return;
     };
     if server.is_stopping() {
         return; // it was accepted after `Server::stop` had rung the bells of all clients
     }
+    let transport = match is_tls {
+        true => Transport::with_tls(&server, &connected.client, stream).await,
+        false => Some(Transport::Plain(stream)),
+    };
+    let Some(transport) = transport else { return };
     let session = Session::new(connected.client.clone());
     let mut connection = Connection {
         server: &server,
         session,
-        receiver,
-        sender,
+        transport,
         early: Early::default(),
         parser: Parser::default(),
         out: Encoder::default(),
@@ -87,13 +96,14 @@ pub(crate) async fn serve(server: Server, stream: Stream, local: SocketAddr) {
         last_moment: None,
     };
     let _over = connection.run().await;
+    let time = connection.time_for_last_replies();
+    connection.transport.end(&server, peer, time).await;
 }
 
 struct Connection<'a> {
     server: &'a Server,
     session: Session,
-    receiver: Receiver,
-    sender: Sender,
+    transport: Transport,
     /// Bytes that were received while a command waited.
     early: Early,
     parser: Parser,
@@ -138,7 +148,7 @@ impl Connection<'_> {
             }
             if self.session.closes() {
                 self.send().await?;
-                return self.sender.finish().await.map_err(|_| Over);
+                return self.transport.finish().await;
             }
             if self.since_pause >= WINDOW {
                 self.since_pause = 0;
@@ -164,10 +174,10 @@ impl Connection<'_> {
             let (request, company) = match self.ahead.take() {
                 Some(ahead) => ahead,
                 None => {
-                    self.early.go_on(&mut self.receiver);
-                    let input = self.early.or(self.receiver.buffered());
+                    self.early.go_on(&mut self.transport);
+                    let input = self.early.or(self.transport.buffered());
                     let (consumed, request) = self.parser.parse(input, &limits)?;
-                    self.early.consume(consumed, &mut self.receiver);
+                    self.early.consume(consumed, &mut self.transport);
                     bytes += consumed;
                     let Some(request) = request else { break };
                     let company = match self.server.scripts().is_busy() {
@@ -187,7 +197,7 @@ impl Connection<'_> {
                 break;
             }
         }
-        let waiting = self.early.or(self.receiver.buffered()).len() + self.parser.memory();
+        let waiting = self.early.or(self.transport.buffered()).len() + self.parser.memory();
         self.session.client.note_input(bytes + waiting);
         self.server.fit_clients();
         Ok(())
@@ -322,7 +332,7 @@ impl Connection<'_> {
         let client = &self.session.client;
         let end = pin!(client.end.rung_or(|| client.mailbox.has_mail()));
         client.set_receiving(true);
-        let filled = pin!(self.receiver.fill());
+        let filled = pin!(self.transport.fill());
         let received = select(end, filled).await;
         client.set_receiving(false);
         match received {
@@ -344,7 +354,7 @@ impl Connection<'_> {
         let bytes = self.out.take();
         self.session.client.note_output(bytes.len());
         self.server.stats().sent.add(bytes.len() as u64);
-        let sending = pin!(self.sender.send(bytes));
+        let sending = pin!(self.transport.send(bytes));
         let sent = match select(sending, pin!(self.session.client.end.rung())).await {
             Either::Left((sent, _)) => sent,
             Either::Right((_, sending)) if self.server.is_stopping() => {
@@ -358,9 +368,15 @@ impl Connection<'_> {
             }
             Either::Right(_) => return Err(Over),
         };
-        self.out.reuse(sent.map_err(|_| Over)?);
+        self.out.reuse(sent?);
         self.session.client.note_output(0);
         Ok(())
+    }
+
+    /// Time that the client has to take the last of its replies, or the end.
+    fn time_for_last_replies(&self) -> Duration {
+        let left = self.last_moment.map(|moment| moment.saturating_sub(self.server.env().now()));
+        left.unwrap_or(LAST_REPLIES)
     }
 }
 

@@ -3,18 +3,18 @@
 //! It goes on to receive, because that is how it knows that the client has gone: what comes is kept
 //! for afterwards. Pushes are sent meanwhile.
 
+use super::transport::Transport;
 use super::{Connection, Over};
 use crate::commands::{self, Waiting};
 use crate::resp::{Encoder, Request};
 use futures_util::future::{Either, pending, select};
-use karstdb::io::net::Receiver;
 use karstdb::io::sleep;
 use std::pin::pin;
 
 /// Bytes that are kept of a client that has not authenticated itself.
 const STRANGE_AT_MOST: usize = 1 << 20;
 
-/// Bytes that were received while a command waited: they come before those of the receiver.
+/// Bytes that were received while a command waited: they come before those of the transport.
 #[derive(Debug, Default)]
 pub(super) struct Early {
     bytes: Vec<u8>,
@@ -24,31 +24,31 @@ pub(super) struct Early {
 
 impl Early {
     /// Takes everything that was received.
-    fn take(&mut self, receiver: &mut Receiver) {
-        let received = receiver.buffered();
+    fn take(&mut self, transport: &mut Transport) {
+        let received = transport.buffered();
         if !received.is_empty() {
             self.bytes.drain(..std::mem::take(&mut self.consumed));
         }
         self.bytes.extend_from_slice(received);
-        receiver.consume(received.len());
+        transport.consume(received.len());
     }
 
     /// Takes what was received behind bytes of before that are no whole request.
-    pub(super) fn go_on(&mut self, receiver: &mut Receiver) {
+    pub(super) fn go_on(&mut self, transport: &mut Transport) {
         if !self.bytes.is_empty() {
-            self.take(receiver);
+            self.take(transport);
         }
     }
 
-    /// Returns the bytes that are kept, or those of the receiver if none are kept.
+    /// Returns the bytes that are kept, or those of the transport if none are kept.
     pub(super) fn or<'a>(&'a self, received: &'a [u8]) -> &'a [u8] {
         if self.bytes.is_empty() { received } else { &self.bytes[self.consumed..] }
     }
 
     /// Removes bytes from the front of [`or`](Self::or).
-    pub(super) fn consume(&mut self, count: usize, receiver: &mut Receiver) {
+    pub(super) fn consume(&mut self, count: usize, transport: &mut Transport) {
         if self.bytes.is_empty() {
-            receiver.consume(count);
+            transport.consume(count);
             return;
         }
         self.consumed += count;
@@ -87,7 +87,7 @@ impl Connection<'_> {
 
     /// Keeps what was received, which is limited as a request is.
     fn keep_early(&mut self) -> Result<(), Over> {
-        self.early.take(&mut self.receiver);
+        self.early.take(&mut self.transport);
         let limits = self.server.settings().limits();
         let at_most = if self.session.is_authenticated() { limits.request } else { STRANGE_AT_MOST };
         let kept = self.early.bytes.len() - self.early.consumed;
@@ -118,7 +118,7 @@ impl Connection<'_> {
             let late = pin!(sleep(server.env(), paused.until.saturating_sub(server.env().now())));
             let ended = pin!(server.pause().ended());
             let told = pin!(client.end.rung_or(|| client.mailbox.has_mail()));
-            match select(told, select(pin!(self.receiver.fill()), select(ended, late))).await {
+            match select(told, select(pin!(self.transport.fill()), select(ended, late))).await {
                 Either::Right((Either::Left((Ok(received @ 1..), _)), _)) => {
                     server.stats().received.add(received as u64);
                 }
@@ -156,7 +156,7 @@ impl Connection<'_> {
             };
             let signalled = pin!(waiter.signalled());
             let told = pin!(client.end.rung_or(|| client.mailbox.has_mail() || client.is_unblocked()));
-            let (received, late) = (pin!(self.receiver.fill()), pin!(late));
+            let (received, late) = (pin!(self.transport.fill()), pin!(late));
             // The client's end comes before the element, which is for others then.
             match select(told, select(received, select(signalled, late))).await {
                 Either::Left(_) => {}

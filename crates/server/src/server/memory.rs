@@ -1,9 +1,10 @@
 //! Memory of the process, as the operating system counts it, and its limit.
 //!
-//! The limit is kept by the capacity of the block cache, which is the largest part of the memory and
-//! the only one that can be given back at any time: each sample above the limit makes it smaller,
-//! and each sample well below makes it larger again, up to its share of the limit. Memtables, open
-//! tables and buffers of jobs count in that capacity ([`karstdb::Options::one_memory_budget`]).
+//! The limit is kept by the capacity of the block cache, which is the largest part of the memory
+//! and the only one that can be given back at any time: each sample above the limit makes it
+//! smaller, and each sample well below makes it larger again, up to its share of the limit.
+//! Memtables, open tables and buffers of jobs count in that capacity
+//! ([`karstdb::Options::one_memory_budget`]).
 
 use karstdb::BlockCache;
 use karstdb::io::Env;

@@ -3,6 +3,8 @@
 //!
 //! In: a directory, [`ServerOptions`] and an environment. Out: [`Server`], which knows neither
 //! sockets nor commands; `serving` and `running` have these.
+//!
+//! Lock: the mutex of the certificates, for a copy or a replacement.
 
 mod acl_log;
 mod bell;
@@ -60,13 +62,15 @@ pub(crate) use users::{
 };
 
 use crate::store::{Store, StoreOptions};
+use crate::tls::TlsSettings;
 use crate::wrong::Wrong;
 use async_lock::{Mutex, MutexGuardArc};
 use karstdb::io::Env;
+use rustls::ServerConfig;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Default of `maxclients`.
@@ -77,6 +81,11 @@ pub(crate) const MAX_CLIENTS: usize = 10_000;
 pub struct ServerOptions {
     /// Addresses to listen at; port 0 takes a free one. Default: 127.0.0.1:6379.
     pub listen: Vec<SocketAddr>,
+    /// Addresses to listen at for clients of TLS; port 0 takes a free one. The certificates are in
+    /// the files that `tls-cert-file`, `tls-key-file` and `tls-ca-cert-file` of `settings` name;
+    /// `tls-auth-clients` (`yes` by default, `no`, `optional`) decides whether clients have
+    /// certificates too. Default: none.
+    pub tls_listen: Vec<SocketAddr>,
     /// Number of reactor threads. Default: 1.
     pub threads: usize,
     /// Binds each thread to a CPU. Default: false.
@@ -116,6 +125,7 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 6379))],
+            tls_listen: Vec::new(),
             threads: 1,
             pin: false,
             append_sync: AppendSync::default(),
@@ -160,6 +170,12 @@ struct Inner {
     scripts: Scripts,
     libraries: Libraries,
     stop: Bell,
+    /// True if it listens for clients of TLS.
+    has_tls: bool,
+    /// Certificates for new connections.
+    tls: parking_lot::Mutex<Option<Arc<ServerConfig>>>,
+    /// First ports without TLS and with it, 0 for none, once a [`Running`](crate::Running) listens.
+    ports: OnceLock<(u16, u16)>,
     /// Environment's monotonic time when it was opened.
     since: Duration,
     /// 40 hexadecimal digits that tell this run from others.
@@ -186,8 +202,8 @@ impl Server {
     /// seconds, in which the future blocks no thread.
     ///
     /// # Errors
-    /// Those of [`karstdb::Db::open`]. `InvalidArgument`: a setting is unknown, or its value is
-    /// wrong.
+    /// Those of [`karstdb::Db::open`]. `InvalidArgument`: a setting is unknown, its value is wrong,
+    /// or the certificates of [`ServerOptions::tls_listen`] cannot be used.
     pub async fn open(path: &Path, options: &ServerOptions, env: &Env) -> karstdb::Result<Self> {
         let limit = options.memory.map(Limit::new);
         if options.memory.is_some_and(|bytes| bytes < LIMIT_AT_LEAST) {
@@ -242,6 +258,9 @@ impl Server {
             scripts: Scripts::new(options.threads.max(1)),
             libraries,
             stop: Bell::default(),
+            has_tls: !options.tls_listen.is_empty(),
+            tls: parking_lot::Mutex::default(),
+            ports: OnceLock::new(),
             since: env.now(),
             run_id,
             threads: options.threads.max(1),
@@ -249,9 +268,14 @@ impl Server {
         let set =
             |(name, value): &(String, Vec<u8>)| server.set(name, value).map_err(|why| (name.clone(), why));
         let checked = checked.map_err(|why| ("requirepass".to_owned(), why));
-        if let Err((name, why)) = checked.and_then(|()| options.settings.iter().try_for_each(set)) {
+        let set = checked.and_then(|()| options.settings.iter().try_for_each(set));
+        let ready = match set {
+            Ok(()) => server.use_tls(&server.settings().tls()).await,
+            Err((name, why)) => Err(format!("{name}: {}", why.unwrap_or(UNKNOWN))),
+        };
+        if let Err(why) = ready {
             server.close().await?;
-            return Err(karstdb::Error::invalid_argument(format!("{name}: {}", why.unwrap_or(UNKNOWN))));
+            return Err(karstdb::Error::invalid_argument(why));
         }
         Ok(server)
     }
@@ -391,6 +415,34 @@ impl Server {
         if limit > 0 && self.clients().memory().bytes() > limit {
             self.stats().evicted.add(self.clients().evict(limit));
         }
+    }
+
+    /// Reads the certificates that settings name, for new connections, if it listens for clients of
+    /// TLS.
+    ///
+    /// # Errors
+    /// Those of [`TlsSettings::load`]. The certificates are those of before.
+    pub(crate) async fn use_tls(&self, settings: &TlsSettings) -> Result<(), String> {
+        if self.0.has_tls {
+            let loaded = settings.load(self.env()).await?;
+            *self.0.tls.lock() = Some(loaded);
+        }
+        Ok(())
+    }
+
+    /// Certificates for a new connection; `None` if it does not listen for clients of TLS.
+    pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.0.tls.lock().clone()
+    }
+
+    /// Notes the ports that it listens at, the first ones without TLS and with it; 0: none.
+    pub(crate) fn note_ports(&self, plain: u16, tls: u16) {
+        let _were_noted = self.0.ports.set((plain, tls));
+    }
+
+    /// First ports without TLS and with it, 0 for none; the client's while none are noted.
+    pub(crate) fn ports(&self, client: &Client) -> (u16, u16) {
+        self.0.ports.get().copied().unwrap_or((client.local.port(), 0))
     }
 
     pub(crate) fn pause(&self) -> &Pause {

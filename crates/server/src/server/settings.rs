@@ -1,6 +1,7 @@
 //! Settings of a running server: what CONFIG GET and CONFIG SET know.
 //!
-//! Lock: the mutexes of the password and of the limits of pushes, for a comparison or a copy.
+//! Lock: the mutexes of the password, of the limits of pushes and of TLS, for a comparison or a
+//! copy.
 
 use super::forms::Forms;
 use super::mailbox::OutputLimit;
@@ -9,6 +10,7 @@ use super::users::PASSWORD_AT_MOST;
 use crate::numbers::integer_within;
 use crate::resp::Limits;
 use crate::store::{Classes, Durability, Interests};
+use crate::tls::TlsSettings;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -58,6 +60,7 @@ pub(crate) struct Settings {
     client_memory: AtomicU64,
     forms: Forms,
     operation: OperationSettings,
+    tls: Mutex<TlsSettings>,
     /// Holder of `notify-keyspace-events`.
     interests: Arc<Interests>,
 }
@@ -116,6 +119,7 @@ impl Settings {
             client_memory: AtomicU64::new(0),
             forms: Forms::default(),
             operation: OperationSettings::default(),
+            tls: Mutex::default(),
             interests,
         }
     }
@@ -204,6 +208,11 @@ impl Settings {
         &self.operation
     }
 
+    /// Settings of TLS.
+    pub(crate) fn tls(&self) -> TlsSettings {
+        self.tls.lock().clone()
+    }
+
     /// Changeable settings and their values, for CONFIG GET.
     pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
         let limits = self.limits();
@@ -227,6 +236,7 @@ impl Settings {
         let mut values = CHANGEABLE.map(|name| (name, value(name))).to_vec();
         values.extend(self.forms.values());
         values.extend(self.operation.values());
+        values.extend(self.tls.lock().values());
         values
     }
 
@@ -325,6 +335,14 @@ impl Settings {
                 }
                 if does {
                     *self.password.lock() = value.to_vec();
+                }
+                Ok(())
+            }
+            _ if name.starts_with("tls-") => {
+                let mut tls = self.tls();
+                tls.assign(name, value)?;
+                if does {
+                    *self.tls.lock() = tls;
                 }
                 Ok(())
             }

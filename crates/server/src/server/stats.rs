@@ -15,6 +15,9 @@ pub(crate) struct Stats {
     pub(crate) commands: Counter,
     /// Error replies.
     pub(crate) errors: Counter,
+    /// Connections that TLS has ended: by a wrong record, a refused certificate or a slow
+    /// handshake.
+    pub(crate) tls_errors: Counter,
     /// Bytes received.
     pub(crate) received: Counter,
     /// Bytes sent.
@@ -48,6 +51,7 @@ impl Stats {
             &self.evicted,
             &self.commands,
             &self.errors,
+            &self.tls_errors,
             &self.received,
             &self.sent,
         ];

@@ -2,9 +2,11 @@
 
 use karst_server::{Running, ServerOptions};
 use karstdb::io::Env;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::fmt;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A running server with a directory of its own.
@@ -60,7 +62,47 @@ impl Served {
 }
 
 /// A connection.
-pub(crate) struct Client(BufReader<TcpStream>);
+pub(crate) struct Client(BufReader<Wire>);
+
+/// The bytes of a connection, plain or with TLS.
+enum Wire {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Wire {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
 
 /// A reply. As text: `+OK`, `-ERR why`, `:1`, `"text"`, `nil`, `[a b]`, `{key value}`, `(push)`,
 /// `,1.5`.
@@ -76,11 +118,41 @@ impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_nodelay(true).expect("an open socket");
-        Self(BufReader::new(stream))
+        Self(BufReader::new(Wire::Plain(stream)))
+    }
+
+    /// Connects with TLS. The handshake is carried out with the first bytes.
+    pub(crate) fn connect_tls(address: SocketAddr, config: &Arc<ClientConfig>) -> Self {
+        let stream = TcpStream::connect(address).expect("the server listens");
+        stream.set_nodelay(true).expect("an open socket");
+        let session = karst_testkit::tls::connection(config.clone());
+        Self(BufReader::new(Wire::Tls(Box::new(StreamOwned::new(session, stream)))))
+    }
+
+    /// The client's end of TLS, and its socket.
+    pub(crate) fn tls(&mut self) -> &mut StreamOwned<ClientConnection, TcpStream> {
+        match self.0.get_mut() {
+            Wire::Tls(stream) => stream,
+            Wire::Plain(_) => panic!("the connection has no TLS"),
+        }
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.0.get_mut().write_all(bytes).expect("the server receives");
+        let wire = self.0.get_mut();
+        wire.write_all(bytes).and_then(|()| wire.flush()).expect("the server receives");
+    }
+
+    /// Sends a command of one line, which the server may not receive any more.
+    pub(crate) fn try_line(&mut self, line: &str) -> Option<Reply> {
+        let wire = self.0.get_mut();
+        wire.write_all(line.as_bytes()).and_then(|()| wire.write_all(b"\r\n")).ok()?;
+        wire.flush().ok()?;
+        self.reply()
+    }
+
+    /// Reads until the connection ends. True if the server has said so.
+    pub(crate) fn is_told_the_end(&mut self) -> bool {
+        self.0.read_to_end(&mut Vec::new()).is_ok()
     }
 
     /// Sends a command of any arguments.
@@ -164,7 +236,7 @@ impl Client {
 
     /// Tells the server that nothing more comes.
     pub(crate) fn finish(&mut self) {
-        self.0.get_mut().shutdown(std::net::Shutdown::Write).expect("an open socket");
+        self.0.get_ref().socket().shutdown(std::net::Shutdown::Write).expect("an open socket");
     }
 }
 

@@ -28,6 +28,7 @@ mod sort;
 mod statistics;
 mod streams;
 mod strings;
+mod tls;
 mod tracking;
 mod transactions;
 mod watching;

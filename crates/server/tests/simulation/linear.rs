@@ -4,11 +4,12 @@
 //! Checked by seed: the history of each group of keys is linearizable over all lives of the
 //! machine. A call whose reply did not come may have taken effect until its life has ended.
 
-use super::{CLIENTS, Client, Gone, LIVES, connected, live_with};
+use super::wire::{Wire, install};
+use super::{CLIENTS, Client, Gone, LIVES, connect, connected, live_with};
 use karst_testkit::asked;
 use karst_testkit::random::Random;
 use karst_testkit::redis_keys::{History, Op, Output, Reply, State, reply};
-use karstdb::io::net::{NetworkFaults, Stream};
+use karstdb::io::net::NetworkFaults;
 use karstdb::io::{Crash, Env, Simulation};
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -45,15 +46,12 @@ impl Life {
 async fn replies(client: &mut Client, count: usize) -> Result<Vec<Reply>, Gone> {
     let mut found = Vec::new();
     while found.len() < count {
-        match reply(client.stream.receiver.buffered()) {
+        match reply(client.wire.buffered()) {
             Some((reply, len)) => {
-                client.stream.receiver.consume(len);
+                client.wire.consume(len);
                 found.push(reply);
             }
-            None => match client.stream.receiver.fill().await {
-                Ok(1..) => {}
-                Ok(0) | Err(_) => return Err(Gone),
-            },
+            None => client.wire.fill().await?,
         }
     }
     Ok(found)
@@ -101,7 +99,7 @@ async fn client(env: Env, address: SocketAddr, seed: u64, life: Rc<Life>) {
 
 /// Reads the server's time by a client of its own.
 async fn offset(env: &Env, address: SocketAddr) -> Result<u64, Gone> {
-    let mut client = Client { stream: Stream::connect(env, address).await.map_err(|_| Gone)? };
+    let mut client = Client { wire: Wire::connect(env, address).await? };
     client.send(b"TIME\r\n".to_vec()).await?;
     let Reply::Many(Some(parts)) = replies(&mut client, 1).await?.remove(0) else { panic!("TIME") };
     let number = |at: usize| match &parts[at] {
@@ -124,8 +122,7 @@ async fn live(env: Env, seed: u64, life: Rc<Life>, is_check: bool) {
             };
             life.offset.set(found);
             if is_check {
-                let stream = Stream::connect(&env, address).await.expect("a network without faults");
-                let mut client = Client { stream };
+                let mut client = connect(&env, address).await;
                 for group in 0..GROUPS {
                     let read = call(&env, &mut client, group, Op::GetAll, None, &life).await;
                     assert!(read.is_ok(), "a network without faults");
@@ -153,6 +150,7 @@ async fn live(env: Env, seed: u64, life: Rc<Life>, is_check: bool) {
 fn run(seed: u64) -> [usize; 3] {
     let mut random = Random::new(seed);
     let mut simulation = Simulation::new(seed);
+    install(&simulation);
     let mut states: [HashSet<State>; GROUPS] = Default::default();
     states.iter_mut().for_each(|states| {
         states.insert(State::default());

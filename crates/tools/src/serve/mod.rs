@@ -21,6 +21,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The value of `--listen` for no address.
+const NO_ADDRESS: &str = "none";
 const ABOUT: &str = "Serve a database to clients of Redis and Valkey";
 const HELP: &str = "\
 Serves the database in DB, which is created if it does not exist, to clients that speak Redis' protocol
@@ -28,6 +30,10 @@ Serves the database in DB, which is created if it does not exist, to clients tha
 SHUTDOWN end it: what was received is answered, and the database is closed.
 
 While the user default needs no password it listens on loopback addresses only.";
+
+/// Options that are settings of CONFIG SET too.
+const TLS_SETTINGS: [&str; 5] =
+    ["tls-cert-file", "tls-key-file", "tls-ca-cert-file", "tls-auth-clients", "tls-protocols"];
 
 /// Returns the definition of the command line.
 pub(crate) fn command() -> Command {
@@ -45,7 +51,12 @@ pub(crate) fn command() -> Command {
             of("listen", "ADDRESS:PORT")
                 .action(ArgAction::Append)
                 .default_value("127.0.0.1:6379")
-                .help("Where clients connect; may be given more than once. Port 0 takes a free one"),
+                .help("Where clients connect, or none; may be given more than once. Port 0 takes a free one"),
+        )
+        .arg(
+            of("tls-listen", "ADDRESS:PORT")
+                .action(ArgAction::Append)
+                .help("Where clients connect with TLS; may be given more than once. Port 0 takes a free one"),
         )
         .arg(
             of("threads", "N")
@@ -91,6 +102,24 @@ pub(crate) fn command() -> Command {
             of("save-dir", "DIRECTORY")
                 .value_parser(value_parser!(PathBuf))
                 .help("Where SAVE and BGSAVE put a copy of the database, in place of the last one"),
+        )
+        .arg(of("tls-cert-file", "FILE").help("Certificate of the server in PEM, and others of its chain"))
+        .arg(of("tls-key-file", "FILE").help("Private key of the certificate in PEM"))
+        .arg(
+            of("tls-ca-cert-file", "FILE")
+                .help("Certificates in PEM of the authorities that sign those of clients"),
+        )
+        .arg(
+            of("tls-auth-clients", "WHETHER")
+                .value_parser(["yes", "no", "optional"])
+                .help("Whether clients of TLS need a certificate; they do by default"),
+        )
+        .arg(
+            of("tls-protocols", "VERSIONS")
+                .value_parser(|text: &str| {
+                    ServerOptions::check_setting("tls-protocols", text.as_bytes()).map(|()| text.to_owned())
+                })
+                .help("TLSv1.2, TLSv1.3, or both in one argument, which is the default"),
         )
         .arg(
             of("enable-debug-command", "")
@@ -147,8 +176,21 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
     if metrics.is_some() {
         db = db.statistics(Arc::new(Statistics::new(StatsLevel::ExceptHistogramOrTimers)));
     }
+    let texts = |name: &str| from(name).get_many::<String>(name).into_iter().flatten();
+    let listen = match texts("listen").map(String::as_str).collect::<Vec<_>>()[..] {
+        [NO_ADDRESS] => Vec::new(),
+        _ => addresses("listen", texts("listen"))?,
+    };
+    let tls_listen = addresses("tls-listen", texts("tls-listen"))?;
+    if listen.is_empty() && tls_listen.is_empty() {
+        return Err(Fault::Usage("--listen none: that needs --tls-listen".to_owned()));
+    }
+    let mut settings = file.settings.clone();
+    let given = TLS_SETTINGS.into_iter().filter_map(|name| Some((name, from(name).get_one::<String>(name)?)));
+    settings.extend(given.map(|(name, value)| (name.to_owned(), value.clone().into_bytes())));
     let options = ServerOptions {
-        listen: addresses("listen", from("listen").get_many::<String>("listen").into_iter().flatten())?,
+        listen,
+        tls_listen,
         threads: from("threads").get_one::<u16>("threads").copied().unwrap_or(1).into(),
         pin: from("pin").get_flag("pin"),
         append_sync: AppendSync::from_name(text("appendfsync")).unwrap_or_default(),
@@ -159,7 +201,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
         save_directory: file_at("save-dir"),
         allow_debug: from("enable-debug-command").get_flag("enable-debug-command"),
         memory,
-        settings: file.settings.clone(),
+        settings,
         users: file.users.clone(),
         config_file,
         db,
@@ -189,6 +231,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
     let metrics = metrics.map_err(|error| Fault::Failed(format!("--metrics: {error}")))?;
     for address in running.addresses() {
         say!("serving {} at {address}", path.display())?;
+    }
+    for address in running.tls_addresses() {
+        say!("serving {} at {address} with TLS", path.display())?;
     }
     if let Some(metrics) = &metrics {
         say!("metrics at http://{}/metrics", metrics.address())?;
