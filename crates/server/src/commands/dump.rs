@@ -1,20 +1,14 @@
 //! DUMP and RESTORE: a value as one string of bytes, which other servers read too.
 
-use super::dump_streams::{self, BYTES_OF_WRITE, bad_format, too_many};
 use super::pace::Pace;
-use super::zsets::score_argument;
-use super::{Call, WRITES_AT_MOST};
+use super::{Call, WRITES_AT_MOST, dump_streams, restoring};
 use crate::numbers::integer_argument;
-use crate::rdb::{BadPayload, Checksum, Field, Reader, StreamReader, Type, Writer, split_footer};
-use crate::store::{Classes, Key, Kind, Lifetime, Millis, ScoreRule, Scored, Side, score_of};
+use crate::rdb::{Checksum, Type, Writer, split_footer};
+use crate::store::{Classes, Key, Kind, Millis, score_of};
 use crate::wrong::Wrong;
-use std::collections::BTreeMap;
 
 /// Number of bytes that are summed in one piece.
 const SUMMED_AT_ONCE: usize = 64 << 10;
-/// Maximum number of elements that are written by one call, and of their bytes.
-const ELEMENTS_AT_ONCE: usize = 1024;
-const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// Sums the bytes of a payload. Lets other tasks run in between.
 async fn sum_of(bytes: &[u8]) -> u64 {
@@ -169,142 +163,15 @@ pub(super) async fn restore(call: &mut Call<'_>) -> Result<(), Wrong> {
     if sum_of(summed).await != sum {
         return Err(not_right());
     }
-    check(body).await?;
+    restoring::check(body, WRITES_AT_MOST).await?;
     let was_there = call.access.delete(&key).await?;
     let mut lives = expiry.is_none_or(|at| at > now);
     if lives {
-        write(call, &key, body, expiry).await?;
+        restoring::write(call.access, &key, body, expiry, None).await?;
         // All fields of a hash may have expired.
         lives = call.access.kind(&key).await?.is_some();
     }
     call.access.event_of_store(Classes::GENERIC, "restore", &key, lives.into(), was_there);
     call.out.ok();
-    Ok(())
-}
-
-/// Reads a whole value, so that nothing is written of one that is damaged, or whose writes would
-/// take more than [`WRITES_AT_MOST`] of memory.
-async fn check(body: &[u8]) -> Result<(), Wrong> {
-    if let Some(reader) = StreamReader::new(body).map_err(bad_format)? {
-        return dump_streams::check(reader).await;
-    }
-    let mut bytes = 0;
-    let (mut reader, mut pace) = (Reader::new(body).map_err(bad_format)?, Pace::default());
-    let (has_scores, mut is_score) = (reader.of() == Type::SortedSet, false);
-    while reader.of() == Type::ExpiringHash {
-        let Some(field) = reader.next_field().map_err(bad_format)? else { return Ok(()) };
-        bytes += field.name.len() + field.value.len() + 2 * BYTES_OF_WRITE;
-        if bytes > WRITES_AT_MOST {
-            return Err(too_many());
-        }
-        pace.step().await;
-    }
-    while let Some(part) = reader.next().map_err(bad_format)? {
-        if has_scores && is_score {
-            score(&part)?;
-        }
-        is_score = !is_score;
-        bytes += part.len() + BYTES_OF_WRITE;
-        if bytes > WRITES_AT_MOST {
-            return Err(too_many());
-        }
-        pace.step().await;
-    }
-    Ok(())
-}
-
-/// Parses the score of a member.
-fn score(part: &[u8]) -> Result<f64, Wrong> {
-    score_argument(part).map_err(|_| bad_format(BadPayload))
-}
-
-/// Writes a value that was checked to a key that is absent.
-async fn write(call: &mut Call<'_>, key: &Key, body: &[u8], expiry: Option<Millis>) -> Result<(), Wrong> {
-    if let Some(reader) = StreamReader::new(body).map_err(bad_format)? {
-        dump_streams::restore(call, key, reader).await?;
-        return match expiry {
-            Some(_) => call.access.set_expiry(key, expiry).await.map(|_| ()),
-            None => Ok(()),
-        };
-    }
-    let mut reader = Reader::new(body).map_err(bad_format)?;
-    match reader.of() {
-        Type::String => {
-            let text = reader.next().map_err(bad_format)?.unwrap_or_default();
-            let lifetime = expiry.map_or(Lifetime::Forever, Lifetime::Until);
-            return call.access.set_string(key, &text, lifetime).await;
-        }
-        Type::ExpiringHash => write_fields(call, key, &mut reader).await?,
-        _ => write_collection(call, key, &mut reader).await?,
-    }
-    if expiry.is_some() {
-        call.access.set_expiry(key, expiry).await?;
-    }
-    Ok(())
-}
-
-/// Writes the fields of a hash with their expiries, as far as these have not come.
-async fn write_fields(call: &mut Call<'_>, key: &Key, reader: &mut Reader<'_>) -> Result<(), Wrong> {
-    let (mut pace, now) = (Pace::default(), call.access.now());
-    loop {
-        // The last of a name counts.
-        let (mut fields, mut bytes, mut steps) = (BTreeMap::new(), 0, 0);
-        while steps < ELEMENTS_AT_ONCE && bytes < BYTES_AT_ONCE {
-            let Some(Field { name, value, expiry }) = reader.next_field().map_err(bad_format)? else { break };
-            (bytes, steps) = (bytes + name.len() + value.len(), steps + 1);
-            fields.insert(name, (value, expiry));
-        }
-        if steps == 0 {
-            return Ok(());
-        }
-        let is_over = |expiry: &Option<Millis>| expiry.is_some_and(|at| at <= now);
-        let over = fields.iter().filter(|(_, (_, expiry))| is_over(expiry));
-        let over: Vec<Vec<u8>> = over.map(|(name, _)| name.to_vec()).collect();
-        let living = fields.iter().filter(|(_, (_, expiry))| !is_over(expiry));
-        let living = living.map(|(name, (value, expiry))| {
-            (&name[..], &value[..], expiry.map_or(Lifetime::Forever, Lifetime::Until))
-        });
-        call.access.put_elements_each(key, Kind::Hash, living).await?;
-        // Those of their names that came before.
-        if !over.is_empty() {
-            call.access.delete_elements(key, Kind::Hash, &over).await?;
-        }
-        pace.steps(steps).await;
-    }
-}
-
-/// Writes the elements of any other collection.
-async fn write_collection(call: &mut Call<'_>, key: &Key, reader: &mut Reader<'_>) -> Result<(), Wrong> {
-    let mut pace = Pace::default();
-    loop {
-        let (mut parts, mut bytes) = (Vec::new(), 0);
-        // Pairs are not torn.
-        while parts.len() < ELEMENTS_AT_ONCE && bytes < BYTES_AT_ONCE || parts.len() % 2 == 1 {
-            let Some(part) = reader.next().map_err(bad_format)? else { break };
-            bytes += part.len();
-            parts.push(part);
-        }
-        if parts.is_empty() {
-            break;
-        }
-        match reader.of() {
-            Type::List => drop(call.access.list_push(key, Side::Right, &parts).await?),
-            Type::Set => {
-                let members = parts.iter().map(|member| (&member[..], &[][..]));
-                call.access.put_elements(key, Kind::Set, members).await?;
-            }
-            Type::SortedSet => {
-                let pairs = parts.as_chunks().0.iter();
-                let pairs = pairs.map(|[member, text]| Ok((member.to_vec(), score(text)?)));
-                let pairs: Vec<Scored> = pairs.collect::<Result<_, Wrong>>()?;
-                call.access.put_scores(key, &pairs, ScoreRule::default()).await?;
-            }
-            _ => {
-                let pairs = parts.as_chunks().0.iter().map(|[field, value]| (&field[..], &value[..]));
-                call.access.put_elements(key, Kind::Hash, pairs).await?;
-            }
-        }
-        pace.steps(parts.len()).await;
-    }
     Ok(())
 }

@@ -1,14 +1,14 @@
 //! DUMP and RESTORE of streams with their groups.
 
+use super::Call;
 use super::pace::Pace;
-use super::{Call, WRITES_AT_MOST};
 use crate::entry_id::EntryId;
 use crate::rdb::{
     BadPayload, PackedConsumer, PackedGroup, PackedPending, StreamPart, StreamReader, StreamTotals,
     StreamWriter, Writer,
 };
 use crate::server::FormSetting;
-use crate::store::{Group, Key, OpenStream, Pending, Side, StreamRecord};
+use crate::store::{Access, Durability, Group, Key, OpenStream, Pending, Side, StreamRecord};
 use crate::wrong::Wrong;
 use std::collections::{BTreeMap, HashMap};
 
@@ -80,7 +80,7 @@ async fn packed(
 }
 
 /// Reads a whole stream, so that nothing is written of one that is damaged or too large.
-pub(super) async fn check(mut reader: StreamReader<'_>) -> Result<(), Wrong> {
+pub(super) async fn check(mut reader: StreamReader<'_>, at_most: usize) -> Result<(), Wrong> {
     let (mut bytes, mut pace) = (0usize, Pace::default());
     while let Some(part) = reader.next().map_err(bad_format)? {
         bytes += match part {
@@ -89,7 +89,7 @@ pub(super) async fn check(mut reader: StreamReader<'_>) -> Result<(), Wrong> {
             StreamPart::Group(group) => 2 * BYTES_OF_WRITE * (group.pending.len() + group.consumers.len()),
         };
         bytes += BYTES_OF_WRITE;
-        if bytes > WRITES_AT_MOST {
+        if bytes > at_most {
             return Err(too_many());
         }
         pace.step().await;
@@ -97,17 +97,27 @@ pub(super) async fn check(mut reader: StreamReader<'_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Writes a stream that was checked to a key that is absent.
+/// Writes a stream that was checked to a key that is absent. With `part` its entries are committed
+/// whenever their writes take that many bytes.
 pub(super) async fn restore(
-    call: &mut Call<'_>,
+    access: &mut Access,
     key: &Key,
     mut reader: StreamReader<'_>,
+    part: Option<usize>,
 ) -> Result<(), Wrong> {
-    let mut stream = call.access.new_stream(key).await?;
+    let mut stream = access.new_stream(key).await?;
     let (mut pace, counts_reads) = (Pace::default(), reader.counts_reads());
-    while let Some(part) = reader.next().map_err(bad_format)? {
-        match part {
-            StreamPart::Entry(id, fields) => call.access.append(&mut stream, id, &fields)?,
+    while let Some(next) = reader.next().map_err(bad_format)? {
+        match next {
+            StreamPart::Entry(id, fields) => {
+                access.append(&mut stream, id, &fields)?;
+                if part.is_some_and(|bytes| access.pending() >= bytes) {
+                    access.put_stream(&stream, true)?;
+                    access.commit(Durability::Logged).await?;
+                    let written = access.open_stream(key).await?;
+                    stream = written.ok_or(Wrong::storage("a stream is gone while it is written"))?;
+                }
+            }
             StreamPart::Totals(totals) => {
                 let (last, max_deleted, added) = (totals.last, totals.max_deleted, totals.added);
                 stream.record = StreamRecord { last, max_deleted, added, ..stream.record };
@@ -116,24 +126,24 @@ pub(super) async fn restore(
                 if !counts_reads {
                     group.read = stream.record.added_up_to(group.last);
                 }
-                restore_group(call, &mut stream, group).await?;
+                restore_group(access, &mut stream, group).await?;
             }
         }
         pace.step().await;
     }
-    call.access.put_stream(&stream, true)
+    access.put_stream(&stream, true)
 }
 
 async fn restore_group(
-    call: &mut Call<'_>,
+    access: &mut Access,
     stream: &mut OpenStream,
     packed: PackedGroup,
 ) -> Result<(), Wrong> {
     let group = Group { last: packed.last, read: packed.read, ..Group::default() };
-    let mut open = call.access.new_group(stream, &packed.name, group);
+    let mut open = access.new_group(stream, &packed.name, group);
     let (mut numbers, mut pace) = (Vec::new(), Pace::default());
     for PackedConsumer { name, seen, active } in packed.consumers {
-        let opened = call.access.open_consumer(stream, &mut open, &name, true).await?;
+        let opened = access.open_consumer(stream, &mut open, &name, true).await?;
         let number = opened.map_or(0, |(number, _)| number);
         let consumer = open.consumer_mut(number);
         (consumer.seen, consumer.active) = (seen, active);
@@ -142,8 +152,8 @@ async fn restore_group(
     }
     for (id, PackedPending { delivered, count, consumer }) in packed.pending {
         let consumer = numbers.get(consumer).copied().unwrap_or_default();
-        call.access.put_pending(stream, &mut open, id, None, Pending { consumer, delivered, count })?;
+        access.put_pending(stream, &mut open, id, None, Pending { consumer, delivered, count })?;
         pace.step().await;
     }
-    call.access.put_group(stream, &open)
+    access.put_group(stream, &open)
 }

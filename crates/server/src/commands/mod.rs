@@ -42,6 +42,7 @@ mod numbering;
 mod operation;
 mod pace;
 mod pubsub;
+pub(crate) mod restoring;
 mod script_run;
 mod scripting;
 mod server;
