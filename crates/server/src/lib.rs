@@ -15,13 +15,14 @@
 //! | `files` | small files of operators |
 //! | `geohash` | positions on the earth as scores |
 //! | `hyperloglog` | estimates of numbers of elements, and their bytes |
-//! | `rdb` | values as DUMP and RESTORE have them |
+//! | `rdb` | values as DUMP and RESTORE have them, and files of them |
 //! | `lua` | scripts: virtual machines, and what scripts see in them |
 //! | `tls` | settings of TLS, certificates, and records around a connection |
 //! | `store` | keys, types, expiry and elements over KarstDB |
 //! | `server` | state that all connections share |
 //! | `session` | state of one client |
 //! | `commands` | the table of commands, and their handlers |
+//! | `importer` | what another server holds, into a database |
 //! | `connection` | one connection: pipelines in, answers out |
 //! | `serving` | listeners, and work in the background |
 //! | `running` | a server on threads of its own |
@@ -36,6 +37,7 @@ mod entry_id;
 mod files;
 mod geohash;
 mod hyperloglog;
+mod importer;
 mod lua;
 mod numbers;
 mod pattern;
@@ -51,6 +53,7 @@ mod until;
 mod wrong;
 
 pub use config_file::{ConfigLine, parse_config};
+pub use importer::{ImportError, ImportOptions, Imported, Importer};
 pub use running::Running;
 pub use server::{AppendSync, Server, ServerOptions, size};
 pub use serving::LocalTask;

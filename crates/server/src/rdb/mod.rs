@@ -7,14 +7,18 @@
 //! Read: strings, lists, sets, hashes, sorted sets and streams in all encodings that Redis 4 to 7.4
 //! writes, so also those that pack a small collection into one string. Written: the encodings
 //! without packing, which every version reads, and that of Redis 7.0 for streams; a hash with
-//! expiries of fields is read by Redis 7.4.
+//! expiries of fields is read by Redis 7.4. Whole files are read by [`FileReader`].
 
 mod checksum;
+mod file;
 mod lzf;
 mod packed;
 mod streams;
 
 pub(crate) use checksum::Checksum;
+#[cfg(test)]
+pub(crate) use file::tests as file_tests;
+pub(crate) use file::{BadFile, FileKey, FilePart, FileReader, refused_type};
 pub(crate) use streams::{
     PackedConsumer, PackedGroup, PackedPending, StreamPart, StreamReader, StreamTotals, StreamWriter,
 };
