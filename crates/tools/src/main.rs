@@ -5,6 +5,7 @@
 
 mod bench;
 mod command_line;
+mod import;
 mod inspect;
 mod ldb;
 mod output;
@@ -54,6 +55,7 @@ fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands(tools)
+        .subcommand(import::command())
         .subcommand(inspect::command())
         .subcommand(serve::command())
         .subcommand(verify::command())
@@ -72,6 +74,7 @@ fn run(args: Vec<std::ffi::OsString>) -> Result<(), Fault> {
         }
     };
     match matches.subcommand() {
+        Some(("import", matches)) => import::run(matches),
         Some(("inspect", matches)) => inspect::run(matches),
         Some(("serve", matches)) => serve::run(matches),
         Some(("verify", matches)) => verify::run(matches),

@@ -76,7 +76,7 @@ fn a_reader_that_goes_away_ends_a_tool_quietly() {
 
 #[test]
 fn each_tool_has_help_by_either_name() {
-    for tool in ["bench", "stress", "ldb", "sst_dump", "inspect"] {
+    for tool in ["bench", "stress", "ldb", "sst_dump", "inspect", "import"] {
         for asked in [&[tool, "-h"][..], &[tool, "--help"], &["help", tool]] {
             let (code, out, err) = told(asked);
             assert_eq!((code, err.as_str()), (Some(0), ""), "{asked:?}");
@@ -112,6 +112,7 @@ fn what_is_mistyped_ends_with_2_and_a_suggestion() {
         (&["bench", "-benchmarks=fillrandm"], "did you mean `fillrandom`?"),
         (&["bench", "-db=/nowhere", "-benchmarks=readseq"], "no workload fills it"),
         (&["stress", "-treads=2"], "did you mean --threads?"),
+        (&["import", "dump.rdb"], "<DB>"),
         (&["inspect"], "<DB>"),
         (&["inspect", "/nowhere", "--width=7"], "20..=400"),
         (&["inspect", "/nowhere", "--htlm=x"], "'--html'"),

@@ -1,5 +1,8 @@
 //! `karstdb serve` as a process: its line, its end by a signal, and what it leaves when it is
-//! killed.
+//! killed. In [`importing`], `karstdb import`.
+
+#[path = "serve/importing.rs"]
+mod importing;
 
 use karst_testkit::random::Random;
 use karst_testkit::redis_keys::{History, KEYS, Op, Output, State, reply};
