@@ -42,7 +42,9 @@ fn stream(body: &[u8]) -> Result<Option<Vec<StreamPart<'_>>>, BadPayload> {
     let Some(mut reader) = StreamReader::new(body)? else { return Ok(None) };
     let mut parts = Vec::new();
     while let Some(part) = reader.next()? {
-        parts.push(part);
+        if part != StreamPart::Deleted {
+            parts.push(part);
+        }
     }
     Ok(Some(parts))
 }
@@ -115,7 +117,7 @@ fn rewrite_stream(parts: &[StreamPart<'_>]) {
                 }
                 return;
             }
-            StreamPart::Group(_) => unreachable!("groups follow the totals"),
+            StreamPart::Deleted | StreamPart::Group(_) => unreachable!("left out, or behind the totals"),
         }
     }
 }

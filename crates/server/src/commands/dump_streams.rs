@@ -8,7 +8,7 @@ use crate::rdb::{
     StreamWriter, Writer,
 };
 use crate::server::FormSetting;
-use crate::store::{Access, Durability, Group, Key, OpenStream, Pending, Side, StreamRecord};
+use crate::store::{Access, Durability, Group, Key, Millis, OpenStream, Pending, Side, StreamRecord};
 use crate::wrong::Wrong;
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,6 +16,30 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) const BYTES_OF_WRITE: usize = 128;
 /// Entries that are read together.
 const AT_ONCE: u64 = 1024;
+
+/// Parts in which a collection is written.
+#[derive(Clone, Copy)]
+pub(super) struct Parts {
+    /// Bytes of writes of a part; `None`: there is only one, which the caller commits.
+    pub(super) bytes: Option<usize>,
+    /// Expiry of the key, which each part has, so that none outlives it after a crash.
+    pub(super) expiry: Option<Millis>,
+}
+
+impl Parts {
+    /// True if what was written is to be committed.
+    pub(super) fn is_full(self, access: &Access) -> bool {
+        self.bytes.is_some_and(|bytes| access.pending() >= bytes)
+    }
+
+    /// Commits what was written of a collection.
+    pub(super) async fn commit(self, access: &mut Access, key: &Key) -> Result<(), Wrong> {
+        if self.expiry.is_some() {
+            access.set_expiry(key, self.expiry).await?;
+        }
+        access.commit(Durability::Logged).await
+    }
+}
 
 pub(super) fn bad_format(_: BadPayload) -> Wrong {
     Wrong::err("Bad data format")
@@ -85,7 +109,7 @@ pub(super) async fn check(mut reader: StreamReader<'_>, at_most: usize) -> Resul
     while let Some(part) = reader.next().map_err(bad_format)? {
         bytes += match part {
             StreamPart::Entry(_, fields) => fields.iter().map(|field| field.len() + 4).sum(),
-            StreamPart::Totals(_) => 0,
+            StreamPart::Deleted | StreamPart::Totals(_) => 0,
             StreamPart::Group(group) => 2 * BYTES_OF_WRITE * (group.pending.len() + group.consumers.len()),
         };
         bytes += BYTES_OF_WRITE;
@@ -97,13 +121,12 @@ pub(super) async fn check(mut reader: StreamReader<'_>, at_most: usize) -> Resul
     Ok(())
 }
 
-/// Writes a stream that was checked to a key that is absent. With `part` its entries are committed
-/// whenever their writes take that many bytes.
+/// Writes a stream that was checked to a key that is absent. Its entries are committed in `parts`.
 pub(super) async fn restore(
     access: &mut Access,
     key: &Key,
     mut reader: StreamReader<'_>,
-    part: Option<usize>,
+    parts: Parts,
 ) -> Result<(), Wrong> {
     let mut stream = access.new_stream(key).await?;
     let (mut pace, counts_reads) = (Pace::default(), reader.counts_reads());
@@ -111,13 +134,14 @@ pub(super) async fn restore(
         match next {
             StreamPart::Entry(id, fields) => {
                 access.append(&mut stream, id, &fields)?;
-                if part.is_some_and(|bytes| access.pending() >= bytes) {
+                if parts.is_full(access) {
                     access.put_stream(&stream, true)?;
-                    access.commit(Durability::Logged).await?;
+                    parts.commit(access, key).await?;
                     let written = access.open_stream(key).await?;
                     stream = written.ok_or(Wrong::storage("a stream is gone while it is written"))?;
                 }
             }
+            StreamPart::Deleted => {}
             StreamPart::Totals(totals) => {
                 let (last, max_deleted, added) = (totals.last, totals.max_deleted, totals.added);
                 stream.record = StreamRecord { last, max_deleted, added, ..stream.record };

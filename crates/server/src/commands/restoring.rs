@@ -3,25 +3,17 @@
 //! In: the bytes of a value without their footer. Out: writes of an [`Access`]. A value is checked
 //! as a whole before anything of it is written.
 
-use super::dump_streams::{self, BYTES_OF_WRITE, bad_format, too_many};
+use super::dump_streams::{self, BYTES_OF_WRITE, Parts, bad_format, too_many};
 use super::pace::Pace;
 use super::zsets::score_argument;
 use crate::rdb::{BadPayload, Field, Reader, StreamReader, Type};
-use crate::store::{Access, Durability, Key, Kind, Lifetime, Millis, ScoreRule, Scored, Side};
+use crate::store::{Access, Key, Kind, Lifetime, Millis, ScoreRule, Scored, Side};
 use crate::wrong::Wrong;
 use std::collections::BTreeMap;
 
 /// Maximum number of elements that are written by one call, and of their bytes.
 const ELEMENTS_AT_ONCE: usize = 1024;
 const BYTES_AT_ONCE: usize = 1 << 20;
-
-/// Commits what was written of a value once it takes `part` bytes.
-async fn commit_part(access: &mut Access, part: Option<usize>) -> Result<(), Wrong> {
-    match part.is_some_and(|bytes| access.pending() >= bytes) {
-        true => access.commit(Durability::Logged).await,
-        false => Ok(()),
-    }
-}
 
 /// Reads a whole value, so that nothing is written of one that is damaged, or whose writes would
 /// take more than `at_most` bytes of memory. Returns its type.
@@ -68,7 +60,7 @@ fn score(part: &[u8]) -> Result<f64, Wrong> {
 
 /// Writes a value that was checked to a key that is absent, with an expiry that has not come. With
 /// `part` a collection is committed whenever its writes take that many bytes, so that its size is
-/// not limited by the memory; others may then see a part of it, without the expiry.
+/// not limited by the memory; others may then see a part of it.
 pub(crate) async fn write(
     access: &mut Access,
     key: &Key,
@@ -76,8 +68,9 @@ pub(crate) async fn write(
     expiry: Option<Millis>,
     part: Option<usize>,
 ) -> Result<(), Wrong> {
+    let parts = Parts { bytes: part, expiry };
     if let Some(reader) = StreamReader::new(body).map_err(bad_format)? {
-        dump_streams::restore(access, key, reader, part).await?;
+        dump_streams::restore(access, key, reader, parts).await?;
         return match expiry {
             Some(_) => access.set_expiry(key, expiry).await.map(|_| ()),
             None => Ok(()),
@@ -90,8 +83,8 @@ pub(crate) async fn write(
             let lifetime = expiry.map_or(Lifetime::Forever, Lifetime::Until);
             return access.set_string(key, &text, lifetime).await;
         }
-        Type::ExpiringHash => write_fields(access, key, &mut reader, part).await?,
-        _ => write_collection(access, key, &mut reader, part).await?,
+        Type::ExpiringHash => write_fields(access, key, &mut reader, parts).await?,
+        _ => write_collection(access, key, &mut reader, parts).await?,
     }
     if expiry.is_some() {
         access.set_expiry(key, expiry).await?;
@@ -104,7 +97,7 @@ async fn write_fields(
     access: &mut Access,
     key: &Key,
     reader: &mut Reader<'_>,
-    part: Option<usize>,
+    of: Parts,
 ) -> Result<(), Wrong> {
     let (mut pace, now) = (Pace::default(), access.now());
     loop {
@@ -130,7 +123,9 @@ async fn write_fields(
         if !over.is_empty() {
             access.delete_elements(key, Kind::Hash, &over).await?;
         }
-        commit_part(access, part).await?;
+        if of.is_full(access) {
+            of.commit(access, key).await?;
+        }
         pace.steps(steps).await;
     }
 }
@@ -140,7 +135,7 @@ async fn write_collection(
     access: &mut Access,
     key: &Key,
     reader: &mut Reader<'_>,
-    part: Option<usize>,
+    of: Parts,
 ) -> Result<(), Wrong> {
     let mut pace = Pace::default();
     loop {
@@ -171,7 +166,9 @@ async fn write_collection(
                 access.put_elements(key, Kind::Hash, pairs).await?;
             }
         }
-        commit_part(access, part).await?;
+        if of.is_full(access) {
+            of.commit(access, key).await?;
+        }
         pace.steps(parts.len()).await;
     }
     Ok(())

@@ -19,6 +19,10 @@ use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+/// Maximum memory of the writes of one value, in bytes for each of its bytes, and at least.
+const EXPANDED_BY: usize = 1000;
+const EXPANDED_AT_LEAST: usize = 1 << 30;
+
 /// Bytes of payloads, and number of keys, that are written together.
 const BYTES_AT_ONCE: usize = 1 << 20;
 const KEYS_AT_ONCE: usize = 4096;
@@ -389,6 +393,10 @@ impl Importer {
                 continue;
             }
             if it.expiry.is_some_and(|at| at <= access.now()) {
+                // What an earlier import has left of it has gone at the source too.
+                if self.replaces {
+                    access.delete(&it.key).await?;
+                }
                 self.imported.expired += 1;
                 continue;
             }
@@ -428,7 +436,9 @@ impl fmt::Debug for Importer {
 /// # Errors
 /// The value is refused, and nothing of it is written; or the store has failed.
 async fn write_one(access: &mut Access, it: &Waiting) -> Result<Option<Kind>, Wrong> {
-    let kind = restoring::check(&it.body, usize::MAX).await?;
+    // Names of a stream's fields are written once for each entry that has them.
+    let at_most = it.body.len().saturating_mul(EXPANDED_BY).max(EXPANDED_AT_LEAST);
+    let kind = restoring::check(&it.body, at_most).await?;
     // A string takes the place of a value of any type.
     if kind != Kind::String {
         access.delete(&it.key).await?;

@@ -150,6 +150,13 @@ fn expired_keys_are_counted() {
         assert_eq!(store.size(0), 1);
         assert_eq!(store.view(0).expiry(&key(0, "new")).await.unwrap(), Some(Some(later)));
         store.close().await.unwrap();
+        // One that was there, and has expired at the source since, is gone.
+        let mut importer = open(&env, true).await;
+        importer.put(0, b"new", &payload(b"v"), Some(1)).await.unwrap();
+        assert_eq!(importer.close().await.unwrap().expired, 1);
+        let store = self::store(&env).await;
+        assert_eq!((store.view(0).expiry(&key(0, "new")).await.unwrap(), store.size(0)), (None, 0));
+        store.close().await.unwrap();
     });
 }
 
@@ -320,6 +327,11 @@ fn a_second_import_completes_one_that_has_crashed() {
     // A simulated database is not closed.
     let read = async |env: &Env, replaces| {
         let mut importer = open(env, replaces).await;
+        for name in ["list", "set", "hash", "fields", "scores", "stream"] {
+            // A part of one has its expiry.
+            let expiry = importer.store.view(0).expiry(&key(0, name)).await.unwrap();
+            assert!(expiry.is_none_or(|expiry| expiry == Some(4_102_444_800_000)), "{name}: {expiry:?}");
+        }
         let read = importer.read_file(&bytes[..], |_, _| ControlFlow::Continue(())).await;
         assert_eq!((read, importer.imported().keys()), (Ok(true), 6));
         importer

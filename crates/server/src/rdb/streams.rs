@@ -66,6 +66,8 @@ type Fields<'a> = Vec<Cow<'a, [u8]>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StreamPart<'a> {
     Entry(EntryId, Fields<'a>),
+    /// An entry that was deleted, of which nothing is told; so that readers of many can pause.
+    Deleted,
     Totals(StreamTotals),
     Group(PackedGroup),
 }
@@ -133,6 +135,7 @@ impl<'a> StreamReader<'a> {
         loop {
             if let Some(node) = &mut self.node {
                 if let Some((id, fields)) = node.next()? {
+                    let Some(fields) = fields else { return Ok(Some(StreamPart::Deleted)) };
                     if id <= self.last {
                         return Err(BadPayload);
                     }
@@ -248,34 +251,33 @@ impl<'a> Node<'a> {
         std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).ok_or(BadPayload)
     }
 
-    /// Returns the next entry that was not deleted.
-    fn next(&mut self) -> Result<Option<(EntryId, Fields<'a>)>> {
-        loop {
-            let Some(flags) = self.packed.next()? else { return Ok(None) };
-            let flags: i64 =
-                std::str::from_utf8(&flags).ok().and_then(|text| text.parse().ok()).ok_or(BadPayload)?;
-            let (ms, seq) = (self.number()?, self.number()?);
-            let id = EntryId::new(
-                self.id.ms().wrapping_add(ms.cast_unsigned()),
-                self.id.seq().wrapping_add(seq.cast_unsigned()),
-            );
-            let mut fields = Vec::new();
-            if flags & SAME_FIELDS != 0 {
-                for field in self.fields.clone() {
-                    fields.push(field);
-                    fields.push(self.packed.next()?.ok_or(BadPayload)?);
-                }
-            } else {
-                for _ in 0..self.number()? {
-                    fields.push(self.packed.next()?.ok_or(BadPayload)?);
-                    fields.push(self.packed.next()?.ok_or(BadPayload)?);
-                }
-            }
-            let _elements = self.number()?;
-            if flags & DELETED == 0 {
-                return Ok(Some((id, fields)));
+    /// Returns the next entry, without fields if it was deleted.
+    fn next(&mut self) -> Result<Option<(EntryId, Option<Fields<'a>>)>> {
+        let Some(flags) = self.packed.next()? else { return Ok(None) };
+        let flags: i64 =
+            std::str::from_utf8(&flags).ok().and_then(|text| text.parse().ok()).ok_or(BadPayload)?;
+        let (ms, seq) = (self.number()?, self.number()?);
+        let id = EntryId::new(
+            self.id.ms().wrapping_add(ms.cast_unsigned()),
+            self.id.seq().wrapping_add(seq.cast_unsigned()),
+        );
+        let (is_deleted, has_same) = (flags & DELETED != 0, flags & SAME_FIELDS != 0);
+        let count = if has_same { self.fields.len() as i64 } else { self.number()? };
+        let mut fields = Vec::new();
+        for at in 0..count {
+            // Names of the node may be long, and are copied for an entry that has them only.
+            let field = match has_same {
+                true if is_deleted => Cow::Borrowed(&[][..]),
+                true => self.fields.get(at as usize).cloned().ok_or(BadPayload)?,
+                false => self.packed.next()?.ok_or(BadPayload)?,
+            };
+            let value = self.packed.next()?.ok_or(BadPayload)?;
+            if !is_deleted {
+                fields.extend([field, value]);
             }
         }
+        let _elements = self.number()?;
+        Ok(Some((id, (!is_deleted).then_some(fields))))
     }
 }
 
@@ -457,6 +459,38 @@ mod tests {
                 assert_eq!(fields[1].len(), if ms == 9 { 5000 } else { 3 });
             }
         }
+    }
+
+    #[test]
+    fn deleted_entries_are_stepped_over_one_by_one() {
+        let mut node = ListPack::default();
+        for number in [1, 2, 1] {
+            node.integer(number); // entries, deleted ones, fields
+        }
+        node.text(&[b'n'; 100_000]);
+        node.integer(0);
+        for (flags, seq) in [(DELETED | SAME_FIELDS, 1), (DELETED, 2), (SAME_FIELDS, 3)] {
+            node.integer(flags);
+            node.integer(0);
+            node.integer(seq);
+            if flags == DELETED {
+                node.integer(1);
+                node.text(b"other");
+            }
+            node.text(b"v");
+            node.integer(4);
+        }
+        let mut writer = Writer::new(Type::Stream, 1);
+        writer.raw(&EntryId::new(7, 0).to_bytes());
+        writer.raw(&node.end());
+        for number in [1, 7, 3, 7, 3, 7, 2, 3, 0] {
+            writer.length(number);
+        }
+        let parts = parts(&writer.0).unwrap();
+        assert_eq!(parts[..2], [StreamPart::Deleted, StreamPart::Deleted]);
+        let StreamPart::Entry(id, fields) = &parts[2] else { panic!("{:?}", parts[2]) };
+        assert_eq!((*id, fields[0].len(), &fields[1][..]), (EntryId::new(7, 3), 100_000, &b"v"[..]));
+        assert_eq!(parts.len(), 4);
     }
 
     #[test]
