@@ -178,7 +178,8 @@ pub(crate) enum Company {
 
 /// Returns what a request needs.
 pub(crate) fn company(request: &[Vec<u8>], session: &Session) -> Company {
-    if session.replies.get() != Replies::On || session.is_in_transaction() {
+    // CLIENT CACHING is for the next request, and not for its neighbours.
+    if session.replies.get() != Replies::On || session.is_in_transaction() || session.caching.get() {
         return Company::Alone;
     }
     match resolve(request, session) {

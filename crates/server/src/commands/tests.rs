@@ -69,6 +69,19 @@ fn a_run_of_writers_loses_all_that_a_failure_was_to_be_committed_with() {
 }
 
 #[test]
+fn nothing_runs_beside_the_command_that_caching_is_for() {
+    with_server(async |server, session| {
+        let read = words("GET a");
+        assert_eq!(company(&read, session), Company::Readers);
+        line(server, session, "CLIENT TRACKING ON OPTIN").await;
+        line(server, session, "CLIENT CACHING YES").await;
+        assert_eq!(company(&read, session), Company::Alone);
+        line(server, session, "GET a").await;
+        assert_eq!(company(&read, session), Company::Readers);
+    });
+}
+
+#[test]
 fn a_refused_command_leaves_nothing_to_commit() {
     with_server(async |server, session| {
         // More than one trim may remove in a test.
