@@ -86,6 +86,7 @@ impl Server {
                     break; // closing the database syncs
                 }
                 self.end_idle_clients();
+                self.clients().forget_eviction();
                 self.fit_clients();
                 if self.settings().append_sync() == AppendSync::EverySecond
                     && let Err(error) = self.store().sync().await

@@ -86,6 +86,8 @@ pub(super) async fn rewrite_config(call: &mut Call<'_>) -> Result<(), Wrong> {
         Some(_) => Vec::new(),
         None => acl::user_lines(call.server),
     };
+    let defaults = Settings::new(AppendSync::default(), MAX_CLIENTS, "", Arc::default());
+    defaults.set_client_memory(call.server.memory().share_of_clients());
     let rewrite = move |env: &Env| {
         let _turn = turn;
         let files = &**env.fs();
@@ -93,8 +95,7 @@ pub(super) async fn rewrite_config(call: &mut Call<'_>) -> Result<(), Wrong> {
             true => read_whole(files, &path)?,
             false => Vec::new(),
         };
-        let defaults = Settings::new(AppendSync::default(), MAX_CLIENTS, "", Arc::default()).values();
-        replace(env, &path, &rewritten(&text, &now, &defaults, &users))
+        replace(env, &path, &rewritten(&text, &now, &defaults.values(), &users))
     };
     let written = call.server.env().run_blocking(rewrite).await;
     written.map_err(|error| Wrong::err(format_args!("Rewriting config file: {error}")))?;

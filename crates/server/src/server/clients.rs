@@ -24,6 +24,8 @@ pub(crate) struct Clients {
     list: Mutex<BTreeMap<u64, Arc<Client>>>,
     last_id: AtomicU64,
     memory: Arc<ClientMemory>,
+    /// Memory of clients that all stay whatever they take, as of the last eviction; 0: of none.
+    kept: AtomicU64,
     /// Notified when a client leaves.
     left: Event,
     pubsub: PubSub,
@@ -117,7 +119,20 @@ impl Clients {
             client.end.ring();
             evicted += 1;
         }
+        let left = self.memory.bytes();
+        self.kept.store(if left > limit { left } else { 0 }, Ordering::Relaxed);
         evicted
+    }
+
+    /// True if the memory of clients may be brought below `limit` bytes: false if it has not grown
+    /// since an eviction that could not.
+    pub(super) fn may_evict(&self, limit: u64) -> bool {
+        self.memory.bytes() > limit.max(self.kept.load(Ordering::Relaxed))
+    }
+
+    /// Has [`may_evict`](Self::may_evict) forget the last eviction.
+    pub(crate) fn forget_eviction(&self) {
+        self.kept.store(0, Ordering::Relaxed);
     }
 
     /// Number of clients whose commands wait, also for the end of a pause.

@@ -77,6 +77,11 @@ impl Memory {
         self.limit.as_ref().map(|limit| (limit.bytes, limit.cache.capacity_bytes() as u64))
     }
 
+    /// Default of `maxmemory-clients`, in bytes.
+    pub(crate) fn share_of_clients(&self) -> u64 {
+        self.limit.as_ref().map_or(0, Limit::share_of_clients)
+    }
+
     /// Memory of the process that is resident.
     pub(crate) fn resident(&self) -> u64 {
         self.resident.load(Ordering::Relaxed)

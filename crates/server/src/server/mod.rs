@@ -411,7 +411,7 @@ impl Server {
     /// `maxmemory-clients`.
     pub(crate) fn fit_clients(&self) {
         let limit = self.settings().client_memory();
-        if limit > 0 && self.clients().memory().bytes() > limit {
+        if limit > 0 && self.clients().may_evict(limit) {
             self.stats().evicted.add(self.clients().evict(limit));
         }
     }

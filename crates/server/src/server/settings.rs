@@ -184,7 +184,7 @@ impl Settings {
         self.client_memory.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_client_memory(&self, bytes: u64) {
+    pub(crate) fn set_client_memory(&self, bytes: u64) {
         self.client_memory.store(bytes, Ordering::Relaxed);
     }
 

@@ -155,6 +155,11 @@ impl Client {
         self.0.read_to_end(&mut Vec::new()).is_ok()
     }
 
+    /// Sends bytes to a server that may close the connection meanwhile. Returns false if it has.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
+        self.0.get_mut().write_all(bytes).is_ok()
+    }
+
     /// Sends a command of any arguments.
     pub(crate) fn send_command<A: AsRef<[u8]>>(&mut self, args: &[A]) {
         self.send(&encoded(args));

@@ -1,7 +1,7 @@
 //! Limits of memory: that of the process, and of clients, which are disconnected for theirs
 //! (`maxmemory-clients`).
 
-use crate::client::{Client, Served, options};
+use crate::client::{Client, Served, encoded, options};
 use karst_server::{Running, ServerOptions};
 use karstdb::ErrorKind;
 use karstdb::io::Env;
@@ -40,7 +40,7 @@ fn a_client_with_a_large_request_is_evicted() {
     let served = limited();
     let (mut small, mut large) = (served.client(), served.client());
     small.check(&[("PING", "+PONG")]);
-    large.send(&half(2 << 20));
+    large.try_send(&half(2 << 20));
     assert!(large.is_closed());
     assert_eq!(evicted(&mut small), 1);
 }
@@ -52,9 +52,8 @@ fn a_client_with_a_large_transaction_is_evicted() {
     small.check(&[("PING", "+PONG")]);
     large.check(&[("MULTI", "+OK")]);
     let value = "x".repeat(200 << 10);
-    for _ in 0..20 {
-        large.send_command(&["SET", "key", &value]);
-    }
+    let request = encoded(&["SET", "key", &value]);
+    let _is_cut = (0..20).all(|_| large.try_send(&request));
     while large.reply().is_some_and(|reply| reply.to_string() == "+QUEUED") {}
     small.check(&[("EXISTS key", ":0")]);
     assert_eq!(evicted(&mut small), 1);
@@ -85,11 +84,21 @@ fn a_client_that_is_to_stay_stays() {
     large.send(b"\r\n");
     assert_eq!(large.reply().map(|reply| reply.text().len()), Some(4 << 20));
     assert_eq!(evicted(&mut small), 0);
+    // While it has more than all may have, others have what they need to be served.
+    large.send(&half(3 << 20));
+    let mut other = served.client();
+    other.try_send(&half(1 << 20));
+    assert!(other.is_closed());
+    small.check(&[("SET key value", "+OK"), ("GET key", "\"value\"")]);
+    assert_eq!(evicted(&mut small), 1);
+    large.send(&vec![b'x'; 3 << 20]);
+    large.send(b"\r\n");
+    assert_eq!(large.reply().map(|reply| reply.text().len()), Some(6 << 20));
     // RESET ends it.
     large.check(&[("RESET", "+RESET")]);
-    large.send(&request);
+    large.try_send(&request);
     assert!(large.is_closed());
-    assert_eq!(evicted(&mut small), 1);
+    assert_eq!(evicted(&mut small), 2);
 }
 
 #[test]
@@ -110,7 +119,14 @@ fn memory_of_clients_that_have_gone_is_not_counted() {
 
 #[test]
 fn a_limit_of_the_process_is_shared_out() {
-    let served = Served::with(&ServerOptions { memory: Some(64 << 20), ..options() });
+    let place = tempfile::tempdir().expect("a directory");
+    let file = place.path().join("karstdb.conf");
+    let limited = ServerOptions { memory: Some(64 << 20), config_file: Some(file.clone()), ..options() };
+    let served = Served::with(&limited);
+    // The share is no setting of the operator's.
+    served.check(&[("CONFIG REWRITE", "+OK")]);
+    let text = std::fs::read_to_string(&file).expect("it is written");
+    assert!(!text.contains("maxmemory-clients"), "{text}");
     served.check(&[
         ("CONFIG GET maxmemory-clients", "[\"maxmemory-clients\" \"16777216\"]"),
         ("SET key value", "+OK"),
