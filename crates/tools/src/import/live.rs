@@ -115,8 +115,8 @@ impl Source {
     async fn all(&mut self, importer: &mut Importer, watch: &mut Watch) -> Result<(), Failure> {
         match self.client.call(&[b"FUNCTION", b"DUMP"])? {
             Reply::Text(payload) => importer.put_libraries(&payload).await.map_err(other)?,
-            // Before Redis 7 there are none.
-            Reply::Error(why) if is_unknown(&why) => {}
+            // Before Redis 7 there are none; later ones may have renamed the command.
+            Reply::Error(why) if is_unknown(&why) && self.expiry == Expiry::Relative => {}
             reply => drop(text(reply, "FUNCTION DUMP")?),
         }
         let all: u64 = self.databases.iter().map(|(_, keys)| *keys).sum();
@@ -152,8 +152,8 @@ impl Source {
             // A request that the server does not take before its replies are taken would never end.
             let is_long = now.iter().map(Vec::len).sum::<usize>() > NAMES_AT_MOST;
             while under_way.len() > usize::from(!is_long && !now.is_empty()) {
-                let names = under_way.pop_front().unwrap_or_default();
-                self.take(db, names, importer).await?;
+                let (names, asked) = under_way.pop_front().unwrap_or_default();
+                self.take(db, names, asked, importer).await?;
                 let (keys, seen) = (importer.imported(), self.vanished);
                 let done = keys.keys() + keys.existing + keys.expired + keys.refused + seen;
                 watch.show(|| format!("importing: database {db}, {done} of about {all} keys"));
@@ -161,8 +161,10 @@ impl Source {
             if now.is_empty() {
                 return Ok(());
             }
+            // Before the source looks at the times, so that no expiry is late.
+            let asked = now_millis();
             self.ask(now)?;
-            under_way.push_back(now);
+            under_way.push_back((now, asked));
         }
     }
 
@@ -188,8 +190,15 @@ impl Source {
         self.client.send(&requests)
     }
 
-    /// Takes the replies of [`ask`](Self::ask).
-    async fn take(&mut self, db: u16, names: &[Vec<u8>], importer: &mut Importer) -> Result<(), Failure> {
+    /// Takes the replies of [`ask`](Self::ask), which was called at `asked` (milliseconds since
+    /// 1970).
+    async fn take(
+        &mut self,
+        db: u16,
+        names: &[Vec<u8>],
+        asked: i64,
+        importer: &mut Importer,
+    ) -> Result<(), Failure> {
         let mut bytes = 0;
         for name in names {
             let (value, time) = (self.client.reply()?, self.client.reply()?);
@@ -208,7 +217,7 @@ impl Source {
                     continue;
                 }
                 Reply::Integer(time @ 0..) if self.expiry == Expiry::Relative => {
-                    Some(time.saturating_add(now()))
+                    Some(time.saturating_add(asked))
                 }
                 Reply::Integer(time @ 0..) => Some(time),
                 Reply::Integer(_) => None,
@@ -224,7 +233,7 @@ impl Source {
 }
 
 /// Milliseconds since 1970.
-fn now() -> i64 {
+fn now_millis() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
@@ -269,7 +278,9 @@ fn databases_of(info: &str) -> Vec<(u16, u64)> {
     let of = |line: &str| {
         let (number, rest) = line.strip_prefix("db")?.split_once(":keys=")?;
         let digits = rest.split(',').next()?;
-        Some((number.parse().ok()?, digits.trim().parse().ok()?))
+        // A number beyond those that can be is one for which there is no room.
+        let number = u16::try_from(number.parse::<u64>().ok()?).unwrap_or(u16::MAX);
+        Some((number, digits.trim().parse().ok()?))
     };
     info.lines().filter_map(of).collect()
 }
@@ -282,6 +293,7 @@ mod tests {
     fn databases_are_those_of_info() {
         let info = "# Keyspace\r\ndb0:keys=12,expires=1,avg_ttl=5\r\ndb15:keys=3,expires=0,avg_ttl=0\r\ndbx:keys=1\r\n";
         assert_eq!(databases_of(info), [(0, 12), (15, 3)]);
+        assert_eq!(databases_of("db70000:keys=2,expires=0"), [(u16::MAX, 2)]);
         assert!(databases_of("").is_empty());
     }
 

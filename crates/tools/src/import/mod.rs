@@ -140,16 +140,18 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Fault> {
         }
     }?;
     watch.end();
-    tell(&imported, begun.elapsed(), &ended)?;
+    // Nobody may read it, and the import has failed or not in spite of that.
+    let told = tell(&imported, begun.elapsed(), &ended);
     match ended {
-        Ok(End::Complete { .. }) => left_out(&imported),
-        Ok(End::Stopped) => Err(Fault::Failed(format!("interrupted; {AGAIN}"))),
+        Ok(End::Complete { .. }) => left_out(&imported)?,
+        Ok(End::Stopped) => return Err(Fault::Failed(format!("interrupted; {AGAIN}"))),
         Err(fault @ Fault::Failed(_)) if imported.keys() > 0 => {
             note!("karstdb: {AGAIN}");
-            Err(fault)
+            return Err(fault);
         }
-        Err(fault) => Err(fault),
+        Err(fault) => return Err(fault),
     }
+    told
 }
 
 const AGAIN: &str = "the import is not complete: the same command with --replace completes it";
