@@ -6,7 +6,8 @@
 #include <stdlib.h>
 
 typedef struct {
-  int flushes, compactions, parts, sealed, stalls, ends;
+  int flushes, compactions, parts, sealed, stalls;
+  volatile int ends;
   uint64_t entries, replaced;
   int from, to;
 } heard_t;
@@ -91,6 +92,8 @@ int main(int count, char** arguments) {
   rocksdb_options_destroy(options);
   rocksdb_writeoptions_destroy(write);
   rocksdb_flushoptions_destroy(flush);
+  /* A thread of the last job may let go of the listener a moment after rocksdb_close. */
+  while (heard.ends == 0) {}
   printf("%d flushes of %d entries, %d sealed; %d compactions of %d parts from %d to %d, %d replaced; "
          "%d stalls; %d ends\n",
          heard.flushes, (int)heard.entries, heard.sealed, heard.compactions, heard.parts, heard.from,
