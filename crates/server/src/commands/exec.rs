@@ -105,7 +105,6 @@ pub(super) async fn exec(server: &Server, session: &Session, out: &mut Encoder) 
     session.set_in_exec(true);
     let done = run_all(server, session, &queued, &mut access, out).await;
     session.set_in_exec(false);
-    session.caching.set(false);
     drop(locked);
     access.unlock().wait().await;
     if done.is_err() {

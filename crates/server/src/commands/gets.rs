@@ -6,7 +6,7 @@
 use super::table::find;
 use super::{numbering, tracking, watching};
 use crate::resp::{Encoder, Request};
-use crate::server::{Mode, Server};
+use crate::server::Server;
 use crate::session::Session;
 use crate::store::Classes;
 
@@ -32,12 +32,9 @@ pub(crate) async fn execute_gets(
     let begun = server.env().now();
     session.client.note_command("get", begun);
     let spec = find(b"get");
-    // Without it there is no CLIENT CACHING either, which would end here.
-    if let Some(spec) = spec.filter(|_| session.client.tracking().has(Mode::ON)) {
+    if let Some(spec) = spec.filter(|spec| tracking::notes(spec, session)) {
         for args in requests {
-            if tracking::notes(spec, session) {
-                tracking::remember(spec, server, session, args).await;
-            }
+            tracking::remember(spec, server, session, args).await;
         }
     }
     let view = server.store().view(server.store().now());

@@ -256,7 +256,6 @@ pub(crate) async fn execute_writers(
         server.stats().commands.add(1);
         let (begun, before) = (server.env().now(), out.len());
         session.client.note_command(numbering::name_of(spec, args), begun);
-        session.caching.set(false);
         replies += 1;
         if let Err(refused) = allowed {
             reject(server, spec, args);

@@ -11,7 +11,7 @@ use crate::wrong::Wrong;
 use std::sync::Arc;
 
 /// Ends CLIENT CACHING behind a request, unless it is of CLIENT itself, or begins or is in a
-/// transaction, which ends it.
+/// transaction, which ends it. The request has run alone (`company`).
 pub(super) fn end_caching(session: &Session, args: &[Vec<u8>]) {
     let id = args.first().and_then(|name| find(name)).map(|spec| spec.id);
     if id != Some(Id::Client) && !session.is_in_transaction() {
@@ -19,15 +19,10 @@ pub(super) fn end_caching(session: &Session, args: &[Vec<u8>]) {
     }
 }
 
-/// Returns true if the keys of a command that begins are to be noted. CLIENT CACHING ends with it,
-/// unless it is a transaction or a script. Of a script the keys of its commands are noted.
+/// Returns true if the keys of a command that begins are to be noted. Of a script the keys of its
+/// commands are noted.
 pub(super) fn notes(spec: &Spec, session: &Session) -> bool {
-    let notes = spec.flags.has(Flags::READONLY) && !spec.runs_script() && session.is_tracking();
-    let is_last = !matches!(spec.id, Id::Client | Id::Multi | Id::Exec) && !spec.runs_script();
-    if is_last && !session.is_in_exec() {
-        session.caching.set(false);
-    }
-    notes
+    spec.flags.has(Flags::READONLY) && !spec.runs_script() && session.is_tracking()
 }
 
 /// Notes the keys of a command, before it reads them, so that its client is told of their changes.
