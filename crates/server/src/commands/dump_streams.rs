@@ -32,11 +32,17 @@ impl Parts {
         self.bytes.is_some_and(|bytes| access.pending() >= bytes)
     }
 
-    /// Commits what was written of a collection.
-    pub(super) async fn commit(self, access: &mut Access, key: &Key) -> Result<(), Wrong> {
+    /// Gives the key its expiry, behind a part or the whole of a collection.
+    pub(super) async fn set_expiry(self, access: &mut Access, key: &Key) -> Result<(), Wrong> {
         if self.expiry.is_some() {
             access.set_expiry(key, self.expiry).await?;
         }
+        Ok(())
+    }
+
+    /// Commits what was written of a collection.
+    pub(super) async fn commit(self, access: &mut Access, key: &Key) -> Result<(), Wrong> {
+        self.set_expiry(access, key).await?;
         access.commit(Durability::Logged).await
     }
 }

@@ -54,10 +54,7 @@ pub(super) async fn function(call: &mut Call<'_>) -> Result<(), Wrong> {
             let known = libraries.now();
             let mut writer = rdb::Writer::of_libraries();
             known.all().for_each(|library| writer.library(&library.code));
-            let mut sum = Checksum::default();
-            sum.add(writer.end());
-            let payload = writer.seal(sum.sum());
-            call.out.bulk(payload);
+            call.out.bulk(writer.sealed());
         }
         ("restore", [_, _, payload, options @ ..]) => {
             let policy = match options {

@@ -71,10 +71,7 @@ pub(crate) async fn write(
     let parts = Parts { bytes: part, expiry };
     if let Some(reader) = StreamReader::new(body).map_err(bad_format)? {
         dump_streams::restore(access, key, reader, parts).await?;
-        return match expiry {
-            Some(_) => access.set_expiry(key, expiry).await.map(|_| ()),
-            None => Ok(()),
-        };
+        return parts.set_expiry(access, key).await;
     }
     let mut reader = Reader::new(body).map_err(bad_format)?;
     match reader.of() {
@@ -86,10 +83,7 @@ pub(crate) async fn write(
         Type::ExpiringHash => write_fields(access, key, &mut reader, parts).await?,
         _ => write_collection(access, key, &mut reader, parts).await?,
     }
-    if expiry.is_some() {
-        access.set_expiry(key, expiry).await?;
-    }
-    Ok(())
+    parts.set_expiry(access, key).await
 }
 
 /// Writes the fields of a hash with their expiries, as far as these have not come.

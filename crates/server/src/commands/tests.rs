@@ -1,7 +1,7 @@
 //! Commits of several commands when the store fails, and their size.
 
 use super::*;
-use crate::rdb::{Checksum, Writer};
+use crate::rdb::Writer;
 use crate::resp::Protocol;
 use crate::server::ServerOptions;
 use futures_util::future::join;
@@ -257,9 +257,7 @@ async fn restore_fields(
     fields
         .iter()
         .for_each(|(name, value, expiry)| writer.field(name.as_bytes(), value.as_bytes(), *expiry, 1));
-    let mut sum = Checksum::default();
-    sum.add(writer.end());
-    let payload = writer.seal(sum.sum());
+    let payload = writer.sealed();
     let args = [&b"RESTORE"[..], b"h", b"0", &payload, b"REPLACE"].map(<[u8]>::to_vec);
     one(server, session, args.into()).await
 }

@@ -198,14 +198,7 @@ impl Importer {
         let databases = options.databases.max(1);
         let of_store = StoreOptions { databases, options: options.db.clone() };
         let store = Store::open(path, &of_store, env).await?;
-        let libraries = match Libraries::load(&store, env).await {
-            Ok(libraries) => libraries,
-            Err(error) => {
-                // The first error is the one to tell; the database was only read.
-                let _ = store.close().await;
-                return Err(error);
-            }
-        };
+        let libraries = Libraries::load(&store, env).await?;
         let has_keys = (0..databases).any(|db| store.size(db) > 0);
         let before = (has_keys && !options.replaces).then(|| {
             let view = store.view(store.now());

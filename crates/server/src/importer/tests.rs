@@ -40,16 +40,10 @@ async fn string(store: &Store, name: &str) -> Option<Vec<u8>> {
     store.view(store.now()).string(&key(0, name)).await.unwrap().map(|value| value.to_vec())
 }
 
-fn sealed(mut writer: Writer) -> Vec<u8> {
-    let mut sum = Checksum::default();
-    sum.add(writer.end());
-    writer.seal(sum.sum())
-}
-
 fn payload(text: &[u8]) -> Vec<u8> {
     let mut writer = Writer::new(Type::String, 1);
     writer.string(text);
-    sealed(writer)
+    writer.sealed()
 }
 
 #[test]
@@ -141,7 +135,7 @@ fn expired_keys_are_counted() {
         importer.put(0, b"old", &payload(b"v"), Some(1)).await.unwrap();
         let mut fields = Writer::of_fields(1, 1);
         fields.field(b"f", b"v", Some(1), 1);
-        importer.put(0, b"fields", &sealed(fields), None).await.unwrap();
+        importer.put(0, b"fields", &fields.sealed(), None).await.unwrap();
         let later = importer.store.now() + 1_000_000;
         importer.put(0, b"new", &payload(b"v"), Some(later)).await.unwrap();
         let imported = importer.close().await.unwrap();
@@ -172,7 +166,7 @@ fn payloads_that_are_not_taken_are_named_and_the_rest_is_imported() {
         let mut module = vec![7, 0x81];
         module.extend(5_035_677_737_576_115_203u64.to_be_bytes());
         importer.put(2, &[b'n'; 200], &module, None).await.unwrap();
-        importer.put(0, b"c", &sealed(Writer::new(Type::Set, 0)), None).await.unwrap();
+        importer.put(0, b"c", &Writer::new(Type::Set, 0).sealed(), None).await.unwrap();
         importer.put(0, b"d", &payload(b"4"), None).await.unwrap();
         let beyond = importer.put(16, b"e", &payload(b"5"), None).await.unwrap_err();
         assert_eq!(beyond.to_string(), "key \"e\" of database 16: the number of databases is 16");
@@ -265,7 +259,7 @@ fn large_values() -> Vec<u8> {
     for (name, writer) in
         [(&b"fields"[..], fields), (b"scores", scores), (b"stream", stream.totals(&totals, 0))]
     {
-        let payload = sealed(writer);
+        let payload = writer.sealed();
         add(name, split_footer(&payload).unwrap().0);
     }
     parts.pop();

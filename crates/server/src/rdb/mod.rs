@@ -181,6 +181,13 @@ impl Writer {
         &self.0
     }
 
+    /// Adds the version and the checksum of a payload that is summed in one piece.
+    pub(crate) fn sealed(mut self) -> Vec<u8> {
+        let mut sum = Checksum::default();
+        sum.add(self.end());
+        self.seal(sum.sum())
+    }
+
     /// Adds the checksum.
     pub(crate) fn seal(mut self, sum: u64) -> Vec<u8> {
         self.0.extend(sum.to_le_bytes());

@@ -89,8 +89,20 @@ pub(crate) struct Libraries {
 }
 
 impl Libraries {
-    /// Loads those of the store. One whose code fails is reported and left out.
+    /// Loads those of a store that was just opened. One whose code fails is reported and left out.
+    ///
+    /// # Errors
+    /// The records could not be read; the store is closed then.
     pub(crate) async fn load(store: &Store, env: &Env) -> karstdb::Result<Self> {
+        let loaded = Self::load_all(store, env).await;
+        if loaded.is_err() {
+            // The first error is the one to tell; the database was only read.
+            let _ = store.close().await;
+        }
+        loaded
+    }
+
+    async fn load_all(store: &Store, env: &Env) -> karstdb::Result<Self> {
         let (mut known, mut unloaded) = (KnownLibraries::default(), BTreeSet::new());
         for (name, code) in store.libraries().await? {
             let loaded = match read(&code, LOAD_AGAIN_AT_MOST, env).await {

@@ -224,14 +224,7 @@ impl Server {
         let (settings, clients) = (Arc::new(settings), Arc::new(Clients::new(interests.clone())));
         let (told, limits) = (clients.clone(), settings.clone());
         store.observe(Teller { clients: told, settings: limits, interests, env: env.clone() });
-        let libraries = match Libraries::load(&store, env).await {
-            Ok(libraries) => libraries,
-            Err(error) => {
-                // The first error is the one to tell; the database was only read.
-                let _ = store.close().await;
-                return Err(error);
-            }
-        };
+        let libraries = Libraries::load(&store, env).await?;
         let checked = settings.check("requirepass", options.password.as_bytes());
         let run_id = [env.random_seed(), env.random_seed(), env.random_seed()];
         let run_id = format!("{:016x}{:016x}{:08x}", run_id[0], run_id[1], run_id[2] as u32);
