@@ -11,6 +11,7 @@ use crate::lua::REDIS_VERSION;
 use crate::numbers::integer;
 use crate::pattern::Pattern;
 use crate::server::Space;
+use crate::tls::TlsSettings;
 use crate::wrong::Wrong;
 use async_lock::MutexGuardArc;
 use std::collections::BTreeSet;
@@ -190,25 +191,17 @@ fn check_fixed(name: &str, is: &str, value: &[u8]) -> Result<(), String> {
 /// # Errors
 /// The setting, and why the files cannot be used. The certificates are those of before.
 async fn reload_tls(call: &Call<'_>) -> Result<Option<MutexGuardArc<()>>, (String, String)> {
-    let mut turn = None;
+    let mut given: Vec<(String, &[u8])> =
+        call.args[2..].chunks_exact(2).map(|pair| (lower(&pair[0]), &pair[1][..])).collect();
+    given.retain(|(name, _)| TlsSettings::has(name));
+    let Some((last, _)) = given.last() else { return Ok(None) };
+    let turn = call.server.files_turn().await;
     let mut tls = call.server.settings().tls();
-    let mut last = None;
-    for pair in call.args[2..].chunks_exact(2) {
-        let name = lower(&pair[0]);
-        if tls.assign(&name, &pair[1]).is_err() {
-            continue;
-        }
-        if turn.is_none() {
-            turn = Some(call.server.files_turn().await);
-            tls = call.server.settings().tls();
-            let _was_checked = tls.assign(&name, &pair[1]);
-        }
-        last = Some(name);
+    for (name, value) in &given {
+        let _was_checked = tls.assign(name, value);
     }
-    if let Some(name) = last {
-        call.server.use_tls(&tls).await.map_err(|why| (name, why))?;
-    }
-    Ok(turn)
+    call.server.use_tls(&tls).await.map_err(|why| (last.clone(), why))?;
+    Ok(Some(turn))
 }
 
 /// Sets all of the pairs or none.

@@ -22,7 +22,7 @@ const PROTOCOLS: &str = "tls-protocols";
 const VERSIONS: [(&str, &SupportedProtocolVersion); 2] =
     [("TLSv1.2", &version::TLS12), ("TLSv1.3", &version::TLS13)];
 
-/// Whether clients have certificates.
+/// Certificates that clients present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientCertificates {
     /// Each client has a valid one.
@@ -71,6 +71,11 @@ impl Default for TlsSettings {
 }
 
 impl TlsSettings {
+    /// True if there is a setting of this name.
+    pub(crate) fn has(name: &str) -> bool {
+        [CERT_FILE, KEY_FILE, CA_CERT_FILE, AUTH_CLIENTS, PROTOCOLS].contains(&name)
+    }
+
     /// All names with their values.
     pub(crate) fn values(&self) -> Vec<(&'static str, String)> {
         let auth_clients = self.auth_clients.name().to_owned();
@@ -95,8 +100,8 @@ impl TlsSettings {
             CA_CERT_FILE => text?.clone_into(&mut self.ca_cert_file),
             AUTH_CLIENTS => {
                 let text = text?;
-                let known = ClientCertificates::ALL.into_iter();
-                let chosen = known.into_iter().find(|of| of.name().eq_ignore_ascii_case(text));
+                let chosen =
+                    ClientCertificates::ALL.into_iter().find(|of| of.name().eq_ignore_ascii_case(text));
                 let wrong = "argument(s) must be one of the following: yes, no, optional";
                 self.auth_clients = chosen.ok_or(Some(wrong))?;
             }
