@@ -194,7 +194,7 @@ impl<'a> ScriptRun<'a> {
         }
     }
 
-    /// Returns true if the user may run a command; `None` if there is no such command with so many
+    /// Returns true if the user may run a command; `None` if no command has this name and number of
     /// arguments.
     async fn may_run(&mut self, args: &[Vec<u8>]) -> Option<bool> {
         self.pace.step().await;

@@ -60,7 +60,7 @@ impl Transport {
         }
     }
 
-    /// Removes bytes from the front of [`buffered`](Self::buffered), which has so many.
+    /// Removes bytes from the front of [`buffered`](Self::buffered). `count` is at most its length.
     pub(super) fn consume(&mut self, count: usize) {
         match self {
             Self::Plain(stream) => stream.receiver.consume(count),
@@ -94,15 +94,15 @@ impl Transport {
         }
     }
 
-    /// Ends a connection that is over: a failure of TLS is counted and told to the client, and a
-    /// client of TLS is told that nothing more comes, in `time` at most.
+    /// Ends a connection that is over. With TLS it counts a failure, and sends the alert of the
+    /// failure or close_notify, for at most `time`. Without TLS it does nothing.
     pub(super) async fn end(&mut self, server: &Server, peer: SocketAddr, time: Duration) {
         let Self::Tls(stream) = self else { return };
         if let Some(error) = stream.failure() {
             note_failure(server, peer, error);
         }
         let late = pin!(sleep(server.env(), time));
-        // A client that has gone already is told nothing.
+        // A client that has gone already gets neither.
         let _finished = select(pin!(stream.finish()), late).await;
     }
 }

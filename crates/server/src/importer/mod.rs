@@ -40,7 +40,7 @@ const QUOTED_AT_MOST: usize = 128;
 pub struct ImportOptions {
     /// Number of databases, 1 to 65535; keys of others are refused. Default: 16, as a server's.
     pub databases: u16,
-    /// Replaces keys and libraries that are there. Default: false, and they stay.
+    /// Replaces existing keys and libraries. Default: false, and existing ones stay.
     pub replaces: bool,
     /// Options of the KarstDB database. Those that the layout needs override them.
     pub db: karstdb::Options,
@@ -251,8 +251,8 @@ impl Importer {
         Ok(())
     }
 
-    /// Adds the libraries of functions of a payload of FUNCTION DUMP. One that is there already
-    /// with other code, or fails, is counted as refused, and the import goes on.
+    /// Adds the libraries of functions of a payload of FUNCTION DUMP. A library that exists with
+    /// other code, or fails, is counted as refused, and the import goes on.
     ///
     /// # Errors
     /// The payload is damaged, or the write has failed.
@@ -378,7 +378,7 @@ impl Importer {
             }
         }
         were_there.resize(waiting.len(), None);
-        // Nobody else writes, and one key's locks would cost more than all.
+        // The importer is the only writer, and locking all keys once costs less than each key.
         let mut access = self.store.change_all().await;
         for (it, was_there) in waiting.iter().zip(were_there) {
             if was_there.is_some() {

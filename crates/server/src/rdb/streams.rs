@@ -66,7 +66,8 @@ type Fields<'a> = Vec<Cow<'a, [u8]>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StreamPart<'a> {
     Entry(EntryId, Fields<'a>),
-    /// An entry that was deleted, of which nothing is told; so that readers of many can pause.
+    /// A deleted entry. It has no content, and is a part of its own because readers pause between
+    /// parts.
     Deleted,
     Totals(StreamTotals),
     Group(PackedGroup),

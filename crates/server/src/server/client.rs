@@ -335,7 +335,7 @@ impl Client {
         self.charge.close();
     }
 
-    /// Notes whether it is to stay connected whatever memory it takes.
+    /// Sets CLIENT NO-EVICT: an eviction does not disconnect the client while it is on.
     pub(crate) fn set_kept(&self, is_kept: bool) {
         self.is_kept.store(is_kept, Ordering::Relaxed);
     }

@@ -24,7 +24,7 @@ pub(crate) struct Clients {
     list: Mutex<BTreeMap<u64, Arc<Client>>>,
     last_id: AtomicU64,
     memory: Arc<ClientMemory>,
-    /// Memory of clients that all stay whatever they take, as of the last eviction; 0: of none.
+    /// Memory left by the last eviction, in bytes, if that is above the limit; 0 otherwise.
     kept: AtomicU64,
     /// Notified when a client leaves.
     left: Event,
@@ -102,8 +102,9 @@ impl Clients {
         &self.memory
     }
 
-    /// Disconnects the clients with the most memory until the others have at most `limit` bytes
-    /// together, or until those are left that stay whatever they take. Returns their number.
+    /// Disconnects the clients with the most memory until all others have at most `limit` bytes
+    /// together, or only clients with CLIENT NO-EVICT are left. Returns the number of disconnected
+    /// clients.
     pub(super) fn evict(&self, limit: u64) -> u64 {
         let mut all = self.all();
         all.retain(|client| !client.is_kept() && client.counted_memory() > 0);

@@ -83,7 +83,7 @@ impl TlsStream {
         }
     }
 
-    /// Why the connection has failed, if TLS is the reason.
+    /// Error of TLS with which the connection has failed; `None`: it has not, or the network has.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
     }

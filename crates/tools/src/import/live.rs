@@ -115,7 +115,7 @@ impl Source {
     async fn all(&mut self, importer: &mut Importer, watch: &mut Watch) -> Result<(), Failure> {
         match self.client.call(&[b"FUNCTION", b"DUMP"])? {
             Reply::Text(payload) => importer.put_libraries(&payload).await.map_err(other)?,
-            // Before Redis 7 there are none; later ones may have renamed the command.
+            // Redis before 7 has no libraries. A later one may have renamed the command.
             Reply::Error(why) if is_unknown(&why) && self.expiry == Expiry::Relative => {}
             reply => drop(text(reply, "FUNCTION DUMP")?),
         }
